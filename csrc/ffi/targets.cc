@@ -1,0 +1,26 @@
+// The table of FFI handlers. A handler file declares its symbol here and nowhere else.
+#include <pybind11/pybind11.h>
+
+#include "module.h"
+#include "xla/ffi/api/c_api.h"
+
+namespace jaxpipe {
+namespace {
+
+// pybind11::capsule Handler(XLA_FFI_Handler* symbol): what jax.ffi.register_ffi_target takes.
+[[maybe_unused]] pybind11::capsule Handler(XLA_FFI_Error* (*symbol)(XLA_FFI_CallFrame*)) {
+  return pybind11::capsule(reinterpret_cast<void*>(symbol), "xla._CUSTOM_CALL_TARGET");
+}
+
+}  // namespace
+
+pybind11::tuple FfiApiVersion() {
+  return pybind11::make_tuple(XLA_FFI_API_MAJOR, XLA_FFI_API_MINOR);
+}
+
+pybind11::dict FfiTargets() {
+  pybind11::dict targets;
+  return targets;
+}
+
+}  // namespace jaxpipe

@@ -1,0 +1,17 @@
+// What module.cc exports, declared in one place.
+#ifndef JAXPIPE_MODULE_H_
+#define JAXPIPE_MODULE_H_
+
+#include <pybind11/pybind11.h>
+
+namespace jaxpipe {
+
+// (major, minor) of the FFI headers that this library was built with.
+pybind11::tuple FfiApiVersion();
+
+// {target name: {"execute": capsule, ...}} of every handler in csrc/ffi.
+pybind11::dict FfiTargets();
+
+}  // namespace jaxpipe
+
+#endif  // JAXPIPE_MODULE_H_
