@@ -23,7 +23,9 @@ def ffi_include_dir() -> pathlib.Path:
         return pathlib.Path(given)
     spec = importlib.util.find_spec("jaxlib")
     if spec is None or not spec.submodule_search_locations:
-        raise RuntimeError("building jaxpipe needs jaxlib (for xla/ffi/api/ffi.h): pip install jaxlib")
+        raise RuntimeError(
+            "building jaxpipe needs jaxlib (for xla/ffi/api/ffi.h): pip install jaxlib"
+        )
     return pathlib.Path(next(iter(spec.submodule_search_locations))) / "include"
 
 

@@ -1,0 +1,185 @@
+"""Every choice about how a problem is computed, as data: GpuSchedule and HostSchedule.
+
+In: numbers and words. Out: derived sizes, text and JSON forms. What is legal stands in
+legality.py. It must not know the IR, the emitters or JAX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, Self, get_type_hints
+
+from jaxpipe.errors import ScheduleError
+from jaxpipe.problem import DTYPES, Problem
+
+Family = Literal["ampere", "hopper"]
+
+
+class _Textual:
+    """Text and JSON forms shared by the schedules: `k=v,...` and plain dicts."""
+
+    __slots__ = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict of every field."""
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """The schedule with these fields; ScheduleError names unknown ones."""
+        known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
+        if unknown := sorted(set(values) - known):
+            raise ScheduleError(
+                f"{cls.__name__} has no field {', '.join(unknown)}: it has {', '.join(sorted(known))}"
+            )
+        return cls(**values)
+
+    @classmethod
+    def parse(cls, text: str, base: Self | None = None) -> Self:
+        """The schedule written as `block_m=128,smem_stages=4`, other fields from `base` or default."""
+        values: dict[str, Any] = base.to_json() if base is not None else {}
+        types = get_type_hints(cls)
+        for part in filter(None, text.split(",")):
+            name, sep, value = part.partition("=")
+            if not sep or name not in types:
+                raise ScheduleError(
+                    f"{part!r} in schedule {text!r}: write field=value with a field of "
+                    f"{', '.join(f.name for f in fields(cls))}"  # type: ignore[arg-type]
+                )
+            values[name] = _parse_value(name, value, types[name])
+        return cls.from_json(values)
+
+    def __str__(self) -> str:
+        default = type(self)()
+        parts = [
+            f"{f.name}={_text(getattr(self, f.name))}"
+            for f in fields(self)  # type: ignore[arg-type]
+            if getattr(self, f.name) != getattr(default, f.name) or f.name in self._always()
+        ]
+        return ",".join(parts)
+
+    @classmethod
+    def _always(cls) -> frozenset[str]:
+        return frozenset()
+
+
+def _text(value: object) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _parse_value(name: str, text: str, kind: object) -> object:
+    if kind is bool:
+        words = {"1": True, "0": False, "true": True, "false": False}
+        if text.lower() not in words:
+            raise ScheduleError(f"{name}={text!r}: write 0 or 1")
+        return words[text.lower()]
+    if kind is int:
+        try:
+            return int(text)
+        except ValueError:
+            raise ScheduleError(f"{name}={text!r}: write a whole number") from None
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSchedule(_Textual):
+    """How a kernel computes a problem.
+
+    block_*: threadblock tile in elements. warps_m, warps_n: how warps split it ("ampere"; a warp
+    tile is block/warps). smem_stages: copies of each shared-memory tile, 1 is unpipelined.
+    reg_stages: copies of each register fragment. swizzle: XOR the 16-byte chunks of a shared row.
+    raster_group: how many tile rows a group of consecutive blocks walks before the next column.
+    split_k: blocks that share one result tile along k (partials float32, fixed order).
+    "hopper" only: consumers (warpgroups), ping_pong, cluster_m x cluster_n blocks with multicast,
+    swap_operands (computes the transpose, for few rows), tma (False: cp.async producer).
+    """
+
+    family: Family = "ampere"
+    block_m: int = 128
+    block_n: int = 128
+    block_k: int = 32
+    warps_m: int = 2
+    warps_n: int = 2
+    smem_stages: int = 4
+    reg_stages: int = 2
+    swizzle: bool = True
+    raster_group: int = 8
+    split_k: int = 1
+    min_blocks_per_sm: int = 1
+    consumers: int = 2
+    ping_pong: bool = False
+    cluster_m: int = 1
+    cluster_n: int = 1
+    swap_operands: bool = False
+    tma: bool = True
+
+    @classmethod
+    def _always(cls) -> frozenset[str]:
+        return frozenset({"block_m", "block_n", "block_k", "smem_stages", "reg_stages"})
+
+    @property
+    def threads(self) -> int:
+        """Threads of one block."""
+        if self.family == "hopper":
+            return 128 * (self.consumers + 1)
+        return 32 * self.warps_m * self.warps_n
+
+    @property
+    def warp_m(self) -> int:
+        """Rows of one warp's tile ("ampere")."""
+        return self.block_m // self.warps_m
+
+    @property
+    def warp_n(self) -> int:
+        """Columns of one warp's tile ("ampere")."""
+        return self.block_n // self.warps_n
+
+    def tiles_m(self, problem: Problem) -> int:
+        """Threadblock tiles along m."""
+        return -(-problem.m // self.block_m)
+
+    def tiles_n(self, problem: Problem) -> int:
+        """Threadblock tiles along n."""
+        return -(-problem.n // self.block_n)
+
+    def k_steps(self, problem: Problem) -> int:
+        """Main-loop iterations of one block."""
+        steps = -(-problem.k // self.block_k)
+        return -(-steps // self.split_k)
+
+    def blocks(self, problem: Problem) -> int:
+        """Result tiles times splits times batch: blocks of a non-persistent launch."""
+        tiles = self.tiles_m(problem) * self.tiles_n(problem)
+        return tiles * problem.batch_size * self.split_k
+
+    def stage_bytes(self, problem: Problem) -> int:
+        """Shared bytes of one pipeline stage: one lhs tile and one rhs tile."""
+        size = DTYPES[problem.dtype].size_bytes
+        return (self.block_m + self.block_n) * self.block_k * size
+
+
+@dataclass(frozen=True, slots=True)
+class HostSchedule(_Textual):
+    """How csrc/host computes a problem on a CPU.
+
+    path "stream" reads rhs once without packing (few rows); "packed" packs column panels of rhs.
+    rows x (16 columns) is the register tile; strip is the columns of one work item; block_k and
+    block_m split k and m (0: whole). order "panel" keeps a packed panel and walks rows, "row" the
+    reverse. prefetch_rows: how far ahead rhs lines are prefetched. convert_lhs: widen 16-bit lhs
+    once for the whole call. threads 0: all of the pool.
+    """
+
+    path: Literal["packed", "stream"] = "packed"
+    rows: int = 6
+    strip: int = 64
+    block_k: int = 0
+    block_m: int = 0
+    order: Literal["panel", "row"] = "panel"
+    stages: int = 2
+    prefetch_rows: int = 8
+    convert_lhs: bool = False
+    threads: int = 0
+
+
+Schedule = GpuSchedule | HostSchedule

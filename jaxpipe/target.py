@@ -1,0 +1,192 @@
+"""Targets: what an architecture may do (Arch) and how fast a device is (Device), as tables.
+
+Code asks a row for a capability; nothing compares version numbers. Every number of a Device has
+its source in the row's `source`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from jaxpipe.errors import TargetError
+
+
+@dataclass(frozen=True, slots=True)
+class Arch:
+    """What kernels for one CUDA architecture may contain, and the limits of one SM.
+
+    Sizes in bytes; threads, blocks and registers are per SM unless the name says per block.
+    `name` is the exact compile target, e.g. "sm_90a". Source: CUDA C programming guide, compute
+    capabilities table; PTX ISA target notes.
+    """
+
+    name: str
+    compute_capability: tuple[int, int]
+    shared_per_block_bytes: int
+    shared_per_sm_bytes: int
+    max_threads_per_sm: int
+    max_blocks_per_sm: int
+    has_cp_async: bool = True
+    has_ldmatrix: bool = True
+    has_mma_bf16: bool = True
+    has_mma_fp8: bool = False
+    has_tma: bool = False
+    has_wgmma: bool = False
+    has_clusters: bool = False
+    registers_per_sm: int = 65536
+    max_registers_per_thread: int = 255
+    max_threads_per_block: int = 1024
+    shared_reserved_per_block_bytes: int = 1024
+    warp_size: int = 32
+    shared_banks: int = 32
+    shared_bank_bytes: int = 4
+    transaction_bytes: int = 32
+
+    @property
+    def has_per_object_barriers(self) -> bool:
+        """True when each buffer can have its own barrier (mbarrier with transaction counts), so
+        that the third pipelining rule of ALCOP (one synchronisation point a scope) is lifted."""
+        return self.has_tma
+
+
+_KIB = 1024
+
+ARCHES: dict[str, Arch] = {
+    a.name: a
+    for a in (
+        Arch("sm_80", (8, 0), 163 * _KIB, 164 * _KIB, 2048, 32),
+        Arch("sm_86", (8, 6), 99 * _KIB, 100 * _KIB, 1536, 16),
+        Arch("sm_87", (8, 7), 163 * _KIB, 164 * _KIB, 1536, 16),
+        Arch("sm_89", (8, 9), 99 * _KIB, 100 * _KIB, 1536, 24, has_mma_fp8=True),
+        Arch("sm_90", (9, 0), 227 * _KIB, 228 * _KIB, 2048, 32, has_mma_fp8=True, has_tma=True,
+             has_clusters=True),
+        Arch("sm_90a", (9, 0), 227 * _KIB, 228 * _KIB, 2048, 32, has_mma_fp8=True, has_tma=True,
+             has_wgmma=True, has_clusters=True),
+        Arch("sm_100", (10, 0), 227 * _KIB, 228 * _KIB, 2048, 32, has_mma_fp8=True, has_tma=True,
+             has_clusters=True),
+        Arch("sm_120", (12, 0), 99 * _KIB, 100 * _KIB, 1536, 24, has_mma_fp8=True, has_tma=True,
+             has_clusters=True),
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """How fast one GPU model is: what the performance models need.
+
+    Rates are dense peaks at `clock_hz`; tensor_flops_hz maps operand dtype to multiply-add
+    operations per second counted as two ("float32" there is TF32; `fma_flops_hz` is the true
+    float32 rate of the CUDA cores). Bandwidths in bytes per second for the whole chip except
+    `shared_bytes_per_clk` (one SM). Latencies in clocks.
+    """
+
+    name: str
+    arch: str
+    sm_count: int
+    clock_hz: float
+    tensor_flops_hz: tuple[tuple[str, float], ...]
+    fma_flops_hz: float
+    dram_bps: float
+    l2_bps: float
+    l2_bytes: int
+    shared_bytes_per_clk: float = 128.0
+    shared_latency_clk: float = 29.0
+    l2_latency_clk: float = 262.0
+    dram_latency_clk: float = 560.0
+    launch_s: float = 3.0e-6
+    match: tuple[str, ...] = ()
+    source: str = ""
+
+    def flops_hz(self, dtype: str) -> float:
+        """Peak of products of `dtype` operands; TargetError when the chip has no such unit."""
+        table = dict(self.tensor_flops_hz)
+        if dtype not in table:
+            raise TargetError(
+                f"{self.name} has no tensor-core rate for {dtype}: it has {', '.join(table)}"
+            )
+        return table[dtype]
+
+
+def _rates(bf16: float, *, fp8: bool = False) -> tuple[tuple[str, float], ...]:
+    """Tensor rates of a chip whose dense bf16 rate is given: tf32 half, 8-bit twice."""
+    rates = [("bfloat16", bf16), ("float16", bf16), ("float32", bf16 / 2), ("int8", 2 * bf16)]
+    if fp8:
+        rates += [("float8_e4m3fn", 2 * bf16), ("float8_e5m2", 2 * bf16)]
+    return tuple(rates)
+
+
+_MIB = 1 << 20
+
+DEVICES: dict[str, Device] = {
+    d.name: d
+    for d in (
+        Device("a100", "sm_80", 108, 1.41e9, _rates(312e12), 19.5e12, 1555e9, 4.5e12, 40 * _MIB,
+               match=("A100-SXM4-40GB", "A100-PCIE-40GB"), source="A100 data sheet and whitepaper"),
+        Device("a100_80gb", "sm_80", 108, 1.41e9, _rates(312e12), 19.5e12, 2039e9, 4.5e12, 40 * _MIB,
+               match=("A100-SXM4-80GB", "A100 80GB"), source="A100 80GB data sheet"),
+        Device("h100", "sm_90a", 132, 1.83e9, _rates(989e12, fp8=True), 66.9e12, 3352e9, 8.0e12, 50 * _MIB,
+               match=("H100 80GB HBM3", "H100 SXM"), source="H100 data sheet; L2 of DeepGEMM's model"),
+        Device("h100_pcie", "sm_90a", 114, 1.755e9, _rates(756e12, fp8=True), 51.2e12, 2039e9, 6.5e12, 50 * _MIB,
+               match=("H100 PCIe",), source="H100 PCIe data sheet"),
+        Device("h200", "sm_90a", 132, 1.83e9, _rates(989e12, fp8=True), 66.9e12, 4800e9, 8.0e12, 50 * _MIB,
+               match=("H200",), source="H200 data sheet"),
+        Device("a6000", "sm_86", 84, 1.80e9, _rates(154.8e12), 38.7e12, 768e9, 2.8e12, 6 * _MIB,
+               match=("RTX A6000",), source="RTX A6000 data sheet"),
+        Device("l4", "sm_89", 58, 2.04e9, _rates(121e12, fp8=True), 30.3e12, 300e9, 2.0e12, 48 * _MIB,
+               match=("NVIDIA L4",), source="L4 data sheet"),
+        Device("l40s", "sm_89", 142, 2.52e9, _rates(362e12, fp8=True), 91.6e12, 864e9, 4.5e12, 96 * _MIB,
+               match=("L40S",), source="L40S data sheet"),
+        Device("rtx4090", "sm_89", 128, 2.52e9, _rates(165.2e12, fp8=True), 82.6e12, 1008e9, 4.5e12, 72 * _MIB,
+               match=("RTX 4090",), source="Ada whitepaper (float32 accumulation rate)"),
+        Device("b200", "sm_100", 148, 1.85e9, _rates(2250e12, fp8=True), 80e12, 8000e9, 1.0e13, 126 * _MIB,
+               match=("B200",), source="Blackwell data sheet"),
+        Device("rtx5090", "sm_120", 170, 2.41e9, _rates(209.5e12, fp8=True), 104.8e12, 1792e9, 6.0e12, 96 * _MIB,
+               match=("RTX 5090",), source="Blackwell RTX whitepaper"),
+        Device("rtx_pro_6000", "sm_120", 188, 2.62e9, _rates(252e12, fp8=True), 126e12, 1792e9, 7.0e12, 128 * _MIB,
+               match=("RTX PRO 6000",), source="RTX PRO 6000 Blackwell data sheet"),
+    )
+}  # fmt: skip
+
+
+def device(name: str) -> Device:
+    """The row of a device by its short name (`a100`); TargetError lists the names."""
+    if name not in DEVICES:
+        raise TargetError(f"unknown device {name!r}: jaxpipe knows {', '.join(DEVICES)}")
+    return DEVICES[name]
+
+
+def arch(name: str) -> Arch:
+    """The row of an architecture by its compile target (`sm_90a`); TargetError lists the names."""
+    if name not in ARCHES:
+        raise TargetError(f"unknown architecture {name!r}: jaxpipe knows {', '.join(ARCHES)}")
+    return ARCHES[name]
+
+
+def arch_of_capability(major: int, minor: int) -> Arch:
+    """The best row for a device of compute capability major.minor.
+
+    An exact row wins (the one with most capabilities: sm_90a before sm_90); an unknown newer
+    minor takes the highest known row of the same major that is not above it.
+    """
+    same = [a for a in ARCHES.values() if a.compute_capability[0] == major]
+    fitting = [a for a in same if a.compute_capability[1] <= minor]
+    if not fitting:
+        raise TargetError(
+            f"compute capability {major}.{minor}: jaxpipe's kernels need sm_80 or later and know "
+            f"{', '.join(ARCHES)}; use implementation='xla' on this device"
+        )
+    return max(fitting, key=lambda a: (a.compute_capability, a.has_wgmma))
+
+
+def device_by_model(model: str) -> Device | None:
+    """The row whose `match` occurs in the driver's model name, else None."""
+    for row in DEVICES.values():
+        if any(word in model for word in row.match):
+            return row
+    return None
+
+
+def host_threads() -> int:
+    """Logical CPUs that this process may use."""
+    return len(os.sched_getaffinity(0))
