@@ -367,7 +367,7 @@ def _check_sizes(what: str, sizes: dict[str, int]) -> None:
 def _check_dtypes(problem: Matmul | Conv2d) -> None:
     if problem.dtype not in OPERAND_DTYPES:
         raise DtypeError(
-            f"operands of dtype {problem.dtype!r}: jaxpipe's kernels take {', '.join(OPERAND_DTYPES)}"
+            f"operands of dtype {problem.dtype!r}: kernels take {', '.join(OPERAND_DTYPES)}"
         )
     if not problem.out_dtype:
         object.__setattr__(problem, "out_dtype", DTYPES[problem.dtype].default_out)
@@ -392,11 +392,11 @@ def _normal(layout: Layout, batch: tuple[int, ...], rows: int, cols: int, name: 
     stored_rows, stored_cols = (cols, rows) if layout.transposed else (rows, cols)
     if layout.ld and layout.ld < stored_cols:
         raise ProblemError(
-            f"{name} with ld={layout.ld}: stored rows have {stored_cols} elements, ld must not be less"
+            f"{name} with ld={layout.ld}: stored rows have {stored_cols} elements, use ld >= that"
         )
     if layout.batch_strides and len(layout.batch_strides) != len(batch):
         raise ProblemError(
-            f"{name} has {len(layout.batch_strides)} batch strides for {len(batch)} batch dimensions"
+            f"{name} has {len(layout.batch_strides)} batch strides for {len(batch)} batch dims"
         )
     if layout.ld > stored_cols and stored_rows > 1 and batch and not layout.batch_strides:
         raise ProblemError(f"{name} with ld={layout.ld} and batch {batch}: give batch_strides too")

@@ -82,7 +82,8 @@ class Record:
         """The record on one line; RecordError says what is wrong with it."""
         try:
             row: Mapping[str, Any] = json.loads(line)
-            kind = {"cuda": GpuSchedule, "host": HostSchedule}[row["executor"]]
+            kinds: dict[str, type[GpuSchedule] | type[HostSchedule]]
+            kinds = {"cuda": GpuSchedule, "host": HostSchedule}
             measured = dict(row["measurement"])
             measured["samples_s"] = tuple(measured["samples_s"])
             measured["baseline_s"] = tuple(measured["baseline_s"])
@@ -90,7 +91,7 @@ class Record:
                 problem=row["problem"],
                 executor=row["executor"],
                 device=row["device"],
-                schedule=kind.from_json(row["schedule"]),
+                schedule=kinds[row["executor"]].from_json(row["schedule"]),
                 measurement=Measurement(**measured),
                 predicted_s=row["predicted_s"],
                 resources=tuple(sorted(row["resources"].items())),

@@ -31,13 +31,14 @@ class _Textual:
         known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
         if unknown := sorted(set(values) - known):
             raise ScheduleError(
-                f"{cls.__name__} has no field {', '.join(unknown)}: it has {', '.join(sorted(known))}"
+                f"{cls.__name__} has no field {', '.join(unknown)}: "
+                f"it has {', '.join(sorted(known))}"
             )
         return cls(**values)
 
     @classmethod
     def parse(cls, text: str, base: Self | None = None) -> Self:
-        """The schedule written as `block_m=128,smem_stages=4`, other fields from `base` or default."""
+        """The schedule of `block_m=128,smem_stages=4`; other fields from `base` or default."""
         values: dict[str, Any] = base.to_json() if base is not None else {}
         types = get_type_hints(cls)
         for part in filter(None, text.split(",")):

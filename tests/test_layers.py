@@ -1,4 +1,4 @@
-"""The layer table of DESIGN.md: a file imports only from a lower level, or from above in its own."""
+"""The layer table: a file imports only from a lower level, or from above it in its own."""
 
 import ast
 import pathlib
