@@ -1,0 +1,68 @@
+"""A problem's key leads back to the problem."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxpipe.errors import RecordError
+from jaxpipe.keys import problem_from_key
+from jaxpipe.problem import ACTIVATIONS, OPERAND_DTYPES, Conv2d, Epilogue, Layout, Matmul
+
+SIZE = st.integers(1, 5000)
+DTYPE = st.sampled_from(OPERAND_DTYPES)
+EPILOGUE = st.builds(
+    Epilogue,
+    alpha=st.sampled_from([1.0, 0.5, -2.0, 1e6, 1e-7]),
+    bias=st.sampled_from(["none", "column", "row"]),
+    bias_dtype=st.sampled_from(["", "float32"]),
+    activation=st.sampled_from(ACTIVATIONS),
+    residual=st.booleans(),
+    save_preactivation=st.booleans(),
+)
+MATMUL = st.builds(
+    Matmul,
+    m=SIZE,
+    n=SIZE,
+    k=SIZE,
+    batch=st.sampled_from([(), (3,), (2, 5)]),
+    dtype=DTYPE,
+    out_dtype=st.sampled_from(["", "float32"]),
+    lhs=st.builds(Layout, st.booleans()),
+    rhs=st.builds(Layout, st.booleans()),
+    epilogue=EPILOGUE,
+    precision=st.sampled_from(["tf32", "float32"]),
+)
+PAIR = st.tuples(st.integers(1, 4), st.integers(1, 4))
+PAD = st.tuples(st.integers(0, 3), st.integers(0, 3))
+CONV = st.builds(
+    Conv2d,
+    batch=SIZE,
+    height=SIZE,
+    width=SIZE,
+    in_channels=SIZE,
+    out_channels=SIZE,
+    kernel=PAIR,
+    stride=PAIR,
+    padding=st.tuples(PAD, PAD),
+    dilation=PAIR,
+    dtype=DTYPE,
+    epilogue=EPILOGUE,
+)
+
+
+@given(st.one_of(MATMUL, CONV))
+def test_the_key_leads_back_to_a_problem_with_that_key(problem):
+    assert problem_from_key(problem.key).key == problem.key
+
+
+def test_leading_dimensions_and_batch_strides_survive():
+    problem = Matmul(8, 8, 8, (2, 3), lhs=Layout(False, 16, (1024, 0)), rhs=Layout(True))
+    assert problem_from_key(problem.key) == problem
+
+
+@pytest.mark.parametrize(
+    "text", ["", "matmul", "dot 8x8x8 nn", "matmul 8x8 nn float32->float32 tf32", "conv2d 1->2"]
+)
+def test_other_text_is_refused_by_name(text):
+    with pytest.raises(RecordError, match="not a problem key"):
+        problem_from_key(text)
