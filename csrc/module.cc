@@ -1,11 +1,27 @@
 // The only list of what `jaxpipe._native` exports. Each directory fills its own part.
-#include <pybind11/pybind11.h>
-
 #include "module.h"
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "recipe.h"
+
+namespace jaxpipe {
+
+std::string DescribeRecipeWords(const std::vector<int64_t>& words, const std::string& names) {
+  Recipe recipe;
+  const Status status = DecodeRecipe(words.data(), words.size(), names, &recipe);
+  if (!status.ok()) throw pybind11::value_error(status.message());
+  return DescribeRecipe(recipe);
+}
+
+}  // namespace jaxpipe
 
 PYBIND11_MODULE(_native, m) {
   m.doc() = "jaxpipe's compiled half: host kernels, the PTX interpreter, the CUDA launcher.";
   m.attr("FFI_API_VERSION") = jaxpipe::FfiApiVersion();
   // FFI targets: name -> {stage -> capsule}; runtime/targets.py registers them.
   m.def("ffi_targets", &jaxpipe::FfiTargets);
+  m.def("describe_recipe", &jaxpipe::DescribeRecipeWords, pybind11::arg("words"),
+        pybind11::arg("names"));
 }

@@ -4,10 +4,17 @@
 
 #include <pybind11/pybind11.h>
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
 namespace jaxpipe {
 
 // (major, minor) of the FFI headers that this library was built with.
 pybind11::tuple FfiApiVersion();
+
+// Text of a recipe (recipe.h); ValueError with the reason when it cannot be read.
+std::string DescribeRecipeWords(const std::vector<int64_t>& words, const std::string& names);
 
 // {target name: {"execute": capsule, ...}} of every handler in csrc/ffi.
 pybind11::dict FfiTargets();

@@ -1,0 +1,130 @@
+"""Turns a compiled kernel into a custom call: the one place where kernels meet XLA.
+
+In: a CompiledKernel and its operands by role. Out: the results, traceable, for the executor
+"cuda" (the cubin travels in the call) or "interpret" (the encoded PTX does). The handlers are in
+csrc/ffi. It must not know how kernels are made or chosen.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import zlib
+from collections.abc import Mapping
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxpipe.errors import UnsupportedError
+from jaxpipe.kernel import BufferRole, CompiledKernel
+from jaxpipe.problem import Matmul, Problem
+from jaxpipe.runtime import recipe, targets
+
+Executor = Literal["cuda", "interpret"]
+TARGETS: dict[Executor, str] = {
+    "cuda": "jaxpipe_cuda_launch",
+    "interpret": "jaxpipe_interpret_launch",
+}
+OPERAND_ORDER: tuple[BufferRole, ...] = ("lhs", "rhs", "bias", "residual")
+WORKSPACE_ALIGN_BYTES = 256
+
+
+def call(
+    compiled: CompiledKernel,
+    operands: Mapping[BufferRole, jax.Array],
+    *,
+    executor: Executor,
+) -> tuple[jax.Array, ...]:
+    """Launch `compiled` on `operands`: `(y,)`, or `(y, preactivation)` when the epilogue saves it.
+
+    operands holds lhs and rhs, and bias and residual exactly when the problem's epilogue has them;
+    each is dense and row-major in its stored order (a transposed lhs is [batch..., k, m]). Results
+    have the problem's shape: [batch..., m, n], or NHWC. A problem without elements launches
+    nothing and gives an empty result. Raises UnsupportedError for operands that do not fit.
+    """
+    problem = compiled.kernel.problem
+    shape, dtype = result_shape(problem), jnp.dtype(problem.out_dtype)
+    outputs = 1 + problem.epilogue.save_preactivation
+    if problem.is_empty:
+        return tuple(jnp.zeros(shape, dtype) for _ in range(outputs))
+    values = _ordered(compiled, operands)
+    results = _results(compiled)
+    sizes = tuple(recipe.Buffer(role, _bytes_of(role, value)) for role, value in values.items())
+    attributes = _attributes(compiled, sizes, _buffers(results), executor)
+    targets.register()
+    arrays = jax.ffi.ffi_call(TARGETS[executor], list(results.values()))(
+        *values.values(), **attributes
+    )
+    return tuple(arrays[:outputs])
+
+
+def result_shape(problem: Problem) -> tuple[int, ...]:
+    """Shape of the result, and of the saved pre-activation."""
+    if isinstance(problem, Matmul):
+        return (*problem.batch, problem.m, problem.n)
+    return (problem.batch, problem.out_height, problem.out_width, problem.out_channels)
+
+
+def _ordered(
+    compiled: CompiledKernel, operands: Mapping[BufferRole, jax.Array]
+) -> dict[BufferRole, jax.Array]:
+    """`operands` in the order of the call; exactly those that the problem has."""
+    epilogue = compiled.kernel.problem.epilogue
+    wanted = {"lhs", "rhs"}
+    wanted |= {"bias"} if epilogue.bias != "none" else set()
+    wanted |= {"residual"} if epilogue.residual else set()
+    if set(operands) != wanted:
+        raise UnsupportedError(
+            f"{compiled.kernel.name} takes {', '.join(sorted(wanted))}, "
+            f"got {', '.join(sorted(operands))}"
+        )
+    return {role: operands[role] for role in OPERAND_ORDER if role in operands}
+
+
+def _results(compiled: CompiledKernel) -> dict[BufferRole, jax.ShapeDtypeStruct]:
+    """Results of the custom call in order: what the kernel writes, its workspace last."""
+    problem = compiled.kernel.problem
+    out = jax.ShapeDtypeStruct(result_shape(problem), jnp.dtype(problem.out_dtype))
+    results: dict[BufferRole, jax.ShapeDtypeStruct] = {"out": out}
+    if problem.epilogue.save_preactivation:
+        results["preactivation"] = out
+    if workspace := compiled.kernel.workspace_bytes:
+        size = math.ceil(workspace / WORKSPACE_ALIGN_BYTES) * WORKSPACE_ALIGN_BYTES
+        results["workspace"] = jax.ShapeDtypeStruct((size,), jnp.uint8)
+    return results
+
+
+def _bytes_of(role: str, value: jax.Array | jax.ShapeDtypeStruct) -> int:
+    if not all(isinstance(size, int) for size in value.shape):
+        raise UnsupportedError(
+            f"{role} has the symbolic shape {value.shape}: a kernel is made for one shape, "
+            "use implementation='xla' for symbolic dimensions"
+        )
+    return int(math.prod(value.shape) * value.dtype.itemsize)
+
+
+def _buffers(results: Mapping[BufferRole, jax.ShapeDtypeStruct]) -> tuple[recipe.Buffer, ...]:
+    return tuple(recipe.Buffer(role, _bytes_of(role, s)) for role, s in results.items())
+
+
+@functools.lru_cache(maxsize=512)
+def _attributes(
+    compiled: CompiledKernel,
+    operands: tuple[recipe.Buffer, ...],
+    results: tuple[recipe.Buffer, ...],
+    executor: Executor,
+) -> dict[str, object]:
+    """What travels in the call: recipe, names, key, and the executor's form of the kernel."""
+    encoded = recipe.encode(compiled.kernel, operands, results)
+    attributes: dict[str, object] = {
+        "recipe": np.array(encoded.words, np.int64),
+        "names": encoded.names,
+        "key": compiled.key,
+    }
+    if executor == "cuda":
+        attributes["cubin"] = zlib.compress(compiled.cubin, 9)
+    else:
+        attributes["program"] = compiled.ptx
+    return attributes
