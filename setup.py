@@ -7,6 +7,7 @@ Only a C++17 compiler and the FFI headers inside jaxlib are needed: no CUDA tool
 import importlib.util
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -38,8 +39,10 @@ class CMakeBuild(build_ext):
         build_dir.mkdir(parents=True, exist_ok=True)
         target.parent.mkdir(parents=True, exist_ok=True)
         configure = [
-            "cmake", "-S", str(HERE), "-B", str(build_dir), "-G", "Ninja",
+            shutil.which("cmake") or "cmake", "-S", str(HERE), "-B", str(build_dir), "-G", "Ninja",
             "-DCMAKE_BUILD_TYPE=Release",
+            # An isolated build has its own ninja: the path in an older CMakeCache may be gone.
+            f"-DCMAKE_MAKE_PROGRAM={shutil.which('ninja') or 'ninja'}",
             f"-DPython_EXECUTABLE={sys.executable}",
             f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",
             f"-DJAXPIPE_FFI_INCLUDE={ffi_include_dir()}",

@@ -18,7 +18,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("runtime",),
     ("ops",),
     ("accelerate", "flax", "tune"),
-    ("explain", "doctor", "cli", "__main__"),
+    ("explain", "doctor", "cli_emit", "cli_check", "cli_tune", "cli", "__main__"),
 )
 ONLY_IN = {
     "jax": {

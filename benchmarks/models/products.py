@@ -1,0 +1,55 @@
+"""The products that a model is built from, as an argument: jaxpipe's, or XLA's for comparison.
+
+A model takes `Products` and calls nothing else for its matrix products, so both sides of a
+comparison run the same Flax code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import jaxpipe
+
+ACTIVATIONS: dict[str | None, Callable[[jax.Array], jax.Array]] = {
+    None: lambda x: x,
+    "gelu_erf": lambda x: jax.nn.gelu(x, approximate=False),
+    "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),
+    "relu": jax.nn.relu,
+    "silu": jax.nn.silu,
+    "tanh": jnp.tanh,
+}
+
+
+@dataclass(frozen=True)
+class Products:
+    """`dot(x, w, bias=, activation=, residual=)` and a drop-in for `jax.lax.dot_general`."""
+
+    name: str
+    dot: Callable[..., jax.Array]
+    dot_general: Callable[..., jax.Array]
+
+
+def _xla_dot(
+    x: jax.Array,
+    w: jax.Array,
+    *,
+    bias: jax.Array | None = None,
+    activation: str | None = None,
+    residual: jax.Array | None = None,
+    **kwargs: Any,
+) -> jax.Array:
+    """What a Flax user writes without jaxpipe: XLA fuses what it can."""
+    y = jnp.dot(x, w, **kwargs)
+    if bias is not None:
+        y = y + bias
+    y = ACTIVATIONS[activation](y)
+    return y if residual is None else y + residual
+
+
+XLA = Products("xla", _xla_dot, jax.lax.dot_general)
+JAXPIPE = Products("jaxpipe", jaxpipe.dot, jaxpipe.dot_general)
