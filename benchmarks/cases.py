@@ -23,7 +23,9 @@ COSINE = {"float32": 0.9999, "bfloat16": 0.999, "float16": 0.999}
 def bert(model: str, dtype: str, batch: int, length: int, implementation: str | None) -> Case:
     """BERT sentence embeddings: real MiniLM weights, a folder, or random weights of a size."""
     config, params, folder = _bert_weights(model)
-    tokens, mask = tokenize(folder, batch, length) if folder else _random_tokens(config, batch, length)
+    tokens, mask = (
+        tokenize(folder, batch, length) if folder else _random_tokens(config, batch, length)
+    )
     params = jax.tree.map(jnp.asarray, params)
 
     def build(products: Products) -> Callable[..., jax.Array]:
@@ -70,7 +72,10 @@ def tokenize(folder: pathlib.Path, batch: int, length: int) -> tuple[jax.Array, 
 
     lines = SENTENCES.read_text().splitlines()
     per_row = max(1, min(len(lines) // batch or 1, length // 14))
-    rows = [" ".join(lines[(i * per_row + j) % len(lines)] for j in range(per_row)) for i in range(batch)]
+    rows = [
+        " ".join(lines[(i * per_row + j) % len(lines)] for j in range(per_row))
+        for i in range(batch)
+    ]
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.enable_truncation(length)
     tokenizer.enable_padding(length=length)

@@ -27,7 +27,9 @@ class Command:
 
 COMMANDS = (
     Command("emit", "jaxpipe.cli_emit", "write every stage of a kernel: IR, CUDA, PTX, resources"),
-    Command("explain", "jaxpipe.explain", "what bounds a kernel, and why its buffers are pipelined"),
+    Command(
+        "explain", "jaxpipe.explain", "what bounds a kernel, and why its buffers are pipelined"
+    ),
     Command("check", "jaxpipe.cli_check", "run a kernel's PTX on the CPU and report every hazard"),
     Command("tune", "jaxpipe.cli_tune", "tune the schedule of a product or convolution"),
     Command("doctor", "jaxpipe.doctor", "what works on this machine, and why the rest does not"),

@@ -41,14 +41,18 @@ def test_import_costs_less_than_a_second_beyond_jax() -> None:
     assert float(result.stdout) < 1.0
 
 
-@pytest.mark.parametrize("heavy", ["optuna", "flax", "xgboost", "matplotlib", "torch", "scipy.stats"])
+@pytest.mark.parametrize(
+    "heavy", ["optuna", "flax", "xgboost", "matplotlib", "torch", "scipy.stats"]
+)
 def test_import_does_not_load(heavy: str) -> None:
     result = python("-c", f"import sys, jaxpipe; print({heavy!r} in sys.modules)")
     assert result.stdout.strip() == "False", result.stdout + result.stderr
 
 
 def test_the_extension_links_no_cuda_library() -> None:
-    needed = subprocess.run(["readelf", "-d", _native.__file__], capture_output=True, text=True).stdout
+    needed = subprocess.run(
+        ["readelf", "-d", _native.__file__], capture_output=True, text=True
+    ).stdout
     libraries = re.findall(r"NEEDED.*\[(.*)\]", needed)
     assert libraries, "readelf told nothing"
     assert not [name for name in libraries if re.search("cuda|cudart|nvrtc|cublas", name)]

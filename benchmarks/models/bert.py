@@ -24,6 +24,10 @@ HEAD_AXES = (((3,), (3,)), ((0, 2), (0, 2)))  # q[b,t,h,d] k[b,s,h,d] -> scores[
 VALUE_AXES = (((3,), (1,)), ((0, 1), (0, 2)))  # probs[b,h,t,s] v[b,s,h,d] -> context[b,h,t,d]
 
 
+# In checkpoints, but not part of the encoder that `embed` needs.
+NOT_ENCODER = ("pooler.", "cls.", "embeddings.position_ids")
+
+
 @dataclass(frozen=True)
 class BertConfig:
     """Sizes of a BERT encoder; `activation` is a name of `jaxpipe.dot`."""
@@ -123,7 +127,9 @@ class Norm(nn.Module):
         wide = x.astype(jnp.float32)
         mean = wide.mean(-1, keepdims=True)
         variance = jnp.square(wide - mean).mean(-1, keepdims=True)
-        return ((wide - mean) * jax.lax.rsqrt(variance + self.epsilon) * scale + bias).astype(x.dtype)
+        return ((wide - mean) * jax.lax.rsqrt(variance + self.epsilon) * scale + bias).astype(
+            x.dtype
+        )
 
 
 class Bert(nn.Module):
@@ -184,6 +190,8 @@ def params_from(tensors: dict[str, np.ndarray], config: BertConfig) -> dict[str,
     }
     for i in range(c.layers):
         params[f"layer_{i}"] = _layer(take, f"encoder.layer.{i}", c)
+    if unknown := [name for name in take.left() if not name.startswith(NOT_ENCODER)]:
+        raise ValueError(f"tensors that a BERT encoder does not have: {', '.join(sorted(unknown))}")
     return params
 
 
