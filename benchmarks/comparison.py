@@ -70,7 +70,7 @@ class Outcome:
         word = "agree" if self.agrees else "DISAGREE"
         lines = [
             f"{self.name} on {self.device}",
-            f"  results {word}: cosine >= {self.cosine_min:.7f}, max error {self.max_abs_error:.2e}",
+            f"  results {word}: cosine >= {self.cosine_min:.7f}, error {self.max_abs_error:.2e}",
             f"  products taken by jaxpipe: {self.taken} of {self.expected_products}"
             + "".join(f"; {n} left to XLA ({why})" for why, n in self.left_to_xla.items()),
             f"  xla      {_spread(self.xla_s)}",
@@ -112,7 +112,7 @@ def _cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def _interleave(
     sides: Sequence[Callable[..., Any]], arguments: tuple[Any, ...], rounds: int, name: str
 ) -> tuple[tuple[float, ...], ...]:
-    """Seconds of each side, one sample a round; the order alternates, warm-up rounds are dropped."""
+    """Seconds of each side, one a round; the order alternates, warm-up rounds are dropped."""
     samples: list[list[float]] = [[] for _ in sides]
     for i in tqdm(range(rounds + WARM_UP_ROUNDS), desc=name, leave=False, disable=None):
         order = range(len(sides)) if i % 2 else reversed(range(len(sides)))
