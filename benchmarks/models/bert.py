@@ -17,12 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.models.layers import HEAD_AXES, VALUE_AXES, Linear, Norm
 from benchmarks.models.products import Products
 from benchmarks.models.weights import Taker, read_config, read_tensors
-
-HEAD_AXES = (((3,), (3,)), ((0, 2), (0, 2)))  # q[b,t,h,d] k[b,s,h,d] -> scores[b,h,t,s]
-VALUE_AXES = (((3,), (1,)), ((0, 1), (0, 2)))  # probs[b,h,t,s] v[b,s,h,d] -> context[b,h,t,d]
-
 
 # In checkpoints, but not part of the encoder that `embed` needs.
 NOT_ENCODER = ("pooler.", "cls.", "embeddings.position_ids")
@@ -53,28 +50,6 @@ CONFIGS = {
     "bert-base": BertConfig(layers=12, hidden=768, heads=12, intermediate=3072),
     "bert-large": BertConfig(layers=24, hidden=1024, heads=16, intermediate=4096),
 }
-
-
-class Linear(nn.Module):
-    """A dense layer whose bias, activation and residual ride on the product's epilogue."""
-
-    features: int
-    products: Products
-    activation: str | None = None
-
-    @nn.compact
-    def __call__(self, x: jax.Array, residual: jax.Array | None = None) -> jax.Array:
-        kernel = self.param(
-            "kernel", nn.initializers.normal(0.02), (x.shape[-1], self.features), jnp.float32
-        )
-        bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
-        return self.products.dot(
-            x,
-            kernel.astype(x.dtype),
-            bias=bias.astype(x.dtype),
-            activation=self.activation,
-            residual=residual,
-        )
 
 
 class Attention(nn.Module):
@@ -113,23 +88,6 @@ class Layer(nn.Module):
         up = Linear(c.intermediate, self.products, c.activation, name="up")
         down = Linear(c.hidden, self.products, name="down")
         return Norm(c.epsilon, name="norm")(down(up(x), residual=x))
-
-
-class Norm(nn.Module):
-    """Layer normalisation in float32, result in the input's dtype."""
-
-    epsilon: float
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        scale = self.param("scale", nn.initializers.ones, (x.shape[-1],), jnp.float32)
-        bias = self.param("bias", nn.initializers.zeros, (x.shape[-1],), jnp.float32)
-        wide = x.astype(jnp.float32)
-        mean = wide.mean(-1, keepdims=True)
-        variance = jnp.square(wide - mean).mean(-1, keepdims=True)
-        return ((wide - mean) * jax.lax.rsqrt(variance + self.epsilon) * scale + bias).astype(
-            x.dtype
-        )
 
 
 class Bert(nn.Module):

@@ -27,11 +27,13 @@ ACTIVATIONS: dict[str | None, Callable[[jax.Array], jax.Array]] = {
 
 @dataclass(frozen=True)
 class Products:
-    """`dot(x, w, bias=, activation=, residual=)` and a drop-in for `jax.lax.dot_general`."""
+    """`dot(x, w, bias=, activation=, residual=)`, a drop-in for `jax.lax.dot_general`, and
+    `conv(x, w, strides=, padding=, bias=, activation=, residual=)` on NHWC and HWIO."""
 
     name: str
     dot: Callable[..., jax.Array]
     dot_general: Callable[..., jax.Array]
+    conv: Callable[..., jax.Array]
 
 
 def _xla_dot(
@@ -44,12 +46,33 @@ def _xla_dot(
     **kwargs: Any,
 ) -> jax.Array:
     """What a Flax user writes without jaxpipe: XLA fuses what it can."""
-    y = jnp.dot(x, w, **kwargs)
+    return _epilogue(jnp.dot(x, w, **kwargs), bias, activation, residual)
+
+
+def _xla_conv(
+    x: jax.Array,
+    w: jax.Array,
+    *,
+    strides: tuple[int, int],
+    padding: tuple[tuple[int, int], tuple[int, int]],
+    bias: jax.Array | None = None,
+    activation: str | None = None,
+    residual: jax.Array | None = None,
+) -> jax.Array:
+    y = jax.lax.conv_general_dilated(
+        x, w, strides, padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+    return _epilogue(y, bias, activation, residual)
+
+
+def _epilogue(
+    y: jax.Array, bias: jax.Array | None, activation: str | None, residual: jax.Array | None
+) -> jax.Array:
     if bias is not None:
         y = y + bias
     y = ACTIVATIONS[activation](y)
     return y if residual is None else y + residual
 
 
-XLA = Products("xla", _xla_dot, jax.lax.dot_general)
-JAXPIPE = Products("jaxpipe", jaxpipe.dot, jaxpipe.dot_general)
+XLA = Products("xla", _xla_dot, jax.lax.dot_general, _xla_conv)
+JAXPIPE = Products("jaxpipe", jaxpipe.dot, jaxpipe.dot_general, jaxpipe.conv)

@@ -1,0 +1,50 @@
+"""Layers that the transformer models share: Linear with a fused epilogue, layer normalisation."""
+
+from __future__ import annotations
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from benchmarks.models.products import Products
+
+HEAD_AXES = (((3,), (3,)), ((0, 2), (0, 2)))  # q[b,t,h,d] k[b,s,h,d] -> scores[b,h,t,s]
+VALUE_AXES = (((3,), (1,)), ((0, 1), (0, 2)))  # probs[b,h,t,s] v[b,s,h,d] -> context[b,h,t,d]
+
+
+class Linear(nn.Module):
+    """A dense layer whose bias, activation and residual ride on the product's epilogue."""
+
+    features: int
+    products: Products
+    activation: str | None = None
+
+    @nn.compact
+    def __call__(self, x: jax.Array, residual: jax.Array | None = None) -> jax.Array:
+        kernel = self.param(
+            "kernel", nn.initializers.normal(0.02), (x.shape[-1], self.features), jnp.float32
+        )
+        bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
+        return self.products.dot(
+            x,
+            kernel.astype(x.dtype),
+            bias=bias.astype(x.dtype),
+            activation=self.activation,
+            residual=residual,
+        )
+
+
+class Norm(nn.Module):
+    """Layer normalisation in float32, result in the input's dtype."""
+
+    epsilon: float
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        scale = self.param("scale", nn.initializers.ones, (x.shape[-1],), jnp.float32)
+        bias = self.param("bias", nn.initializers.zeros, (x.shape[-1],), jnp.float32)
+        wide = x.astype(jnp.float32)
+        mean = wide.mean(-1, keepdims=True)
+        variance = jnp.square(wide - mean).mean(-1, keepdims=True)
+        normal = (wide - mean) * jax.lax.rsqrt(variance + self.epsilon)
+        return (normal * scale + bias).astype(x.dtype)
