@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from jaxpipe.errors import ScheduleError
+from jaxpipe.legality_hopper import hopper_reasons
 from jaxpipe.problem import DTYPES, Conv2d, Problem
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import Arch
@@ -83,12 +84,7 @@ def _split(s: GpuSchedule, problem: Problem, arch: Arch) -> Iterator[str]:
         yield "split_k of a convolution is not built: use split_k=1"
 
 
-def _hopper_target(s: GpuSchedule, problem: Problem, arch: Arch) -> Iterator[str]:
-    if not (arch.has_tma and arch.has_wgmma):
-        yield f"family hopper needs TMA and wgmma, {arch.name} has not both: use family=ampere"
-
-
 _RULES: dict[str, tuple[Rule, ...]] = {
     "ampere": (_ampere_shape, _ampere_pipeline, _threads, _shared, _split),
-    "hopper": (_hopper_target, _threads, _shared, _split),
+    "hopper": (hopper_reasons,),
 }

@@ -93,7 +93,8 @@ class GpuSchedule(_Textual):
     raster_group: how many tile rows a group of consecutive blocks walks before the next column.
     split_k: blocks that share one result tile along k (partials float32, fixed order).
     "hopper" only: consumers (warpgroups), ping_pong, cluster_m x cluster_n blocks with multicast,
-    swap_operands (computes the transpose, for few rows), tma (False: cp.async producer).
+    swap_operands (computes the transpose, for few rows), tma (False: cp.async producer),
+    persistent_blocks (of the grid, each walks over tiles; the number of SMs of the device).
     """
 
     family: Family = "ampere"
@@ -114,6 +115,7 @@ class GpuSchedule(_Textual):
     cluster_n: int = 1
     swap_operands: bool = False
     tma: bool = True
+    persistent_blocks: int = 132
 
     @classmethod
     def _always(cls) -> frozenset[str]:

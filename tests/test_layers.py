@@ -10,7 +10,17 @@ PACKAGE = pathlib.Path(__file__).parent.parent / "jaxpipe"
 # Order inside a level is order of permission: a file may import those before it.
 LEVELS: tuple[tuple[str, ...], ...] = (
     ("errors", "settings", "_native", "version"),
-    ("target", "problem", "schedule", "legality", "kernel", "records", "keys"),
+    (
+        "target",
+        "problem",
+        "schedule",
+        "geometry_hopper",
+        "legality_hopper",
+        "legality",
+        "kernel",
+        "records",
+        "keys",
+    ),
     ("ptx", "ir", "model", "space", "tuned", "toolchain"),
     ("transform",),
     ("codegen",),

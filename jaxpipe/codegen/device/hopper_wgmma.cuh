@@ -1,0 +1,29 @@
+// wgmma: products of shared-memory tiles by the four warps of a warpgroup, asynchronously.
+// Source: PTX ISA, Asynchronous Warpgroup Level Matrix Multiply-Accumulate Operations.
+
+// Orders this thread's accesses to accumulator registers before the wgmma that follow.
+__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void wgmma_commit_group() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+// Returns once all but the newest `kPending` groups are complete: their accumulators may be read,
+// their shared tiles overwritten.
+template <int kPending>
+__device__ __forceinline__ void wgmma_wait_group() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
+// Descriptor of a tile with 128-byte swizzle that starts at a multiple of 1024 bytes.
+// stride_bytes: from 8 rows to the next 8. leading_bytes: between panels of an MN-major tile.
+__device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned shared,
+                                                               unsigned leading_bytes,
+                                                               unsigned stride_bytes) {
+  const unsigned long long swizzle_128 = 1ull << 62;
+  return (unsigned long long)((shared & 0x3FFFFu) >> 4) |
+         (unsigned long long)(leading_bytes >> 4) << 16 |
+         (unsigned long long)(stride_bytes >> 4) << 32 | swizzle_128;
+}
