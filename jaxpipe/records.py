@@ -35,7 +35,9 @@ class Prediction:
 class Measurement:
     """One candidate that was run, or why it was not: samples in seconds, in order.
 
-    baseline_s are XLA's samples, interleaved with ours. A failure is a status with a reason.
+    baseline_s are XLA's samples, interleaved with ours: samples_s[i] and baseline_s[i] are of one
+    block. A failure is a status with a reason. foreign_load: cores that other processes kept busy
+    meanwhile (0.0 is a quiet machine; above 0.1 the times are not to be trusted).
     """
 
     status: Status
@@ -43,6 +45,14 @@ class Measurement:
     baseline_s: tuple[float, ...] = ()
     reason: str = ""
     max_error: float = 0.0
+    foreign_load: float = 0.0
+
+    @property
+    def speedup(self) -> float:
+        """Median over blocks of baseline time / our time; 0.0 without a baseline."""
+        pairs = zip(self.baseline_s, self.samples_s, strict=False)
+        ratios = [baseline / ours for baseline, ours in pairs]
+        return statistics.median(ratios) if ratios else 0.0
 
     @property
     def median_s(self) -> float:

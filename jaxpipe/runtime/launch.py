@@ -19,8 +19,8 @@ import numpy as np
 
 from jaxpipe.errors import UnsupportedError
 from jaxpipe.kernel import BufferRole, CompiledKernel
-from jaxpipe.problem import Matmul, Problem
 from jaxpipe.runtime import recipe, targets
+from jaxpipe.runtime.reference import result_shape
 
 Executor = Literal["cuda", "interpret"]
 TARGETS: dict[Executor, str] = {
@@ -58,13 +58,6 @@ def call(
         *values.values(), **attributes
     )
     return tuple(arrays[:outputs])
-
-
-def result_shape(problem: Problem) -> tuple[int, ...]:
-    """Shape of the result, and of the saved pre-activation."""
-    if isinstance(problem, Matmul):
-        return (*problem.batch, problem.m, problem.n)
-    return (problem.batch, problem.out_height, problem.out_width, problem.out_channels)
 
 
 def _ordered(

@@ -1,0 +1,44 @@
+"""One problem, one schedule, one executor: the call that ops, tuner and benchmarks share.
+
+In: operands by role. Out: results. It must not know how a schedule is chosen.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import jax
+
+from jaxpipe.errors import UnsupportedError
+from jaxpipe.kernel import BufferRole
+from jaxpipe.problem import Problem
+from jaxpipe.runtime import launch
+from jaxpipe.schedule import GpuSchedule, HostSchedule, Schedule
+
+
+def run(
+    problem: Problem,
+    schedule: Schedule,
+    operands: Mapping[BufferRole, jax.Array],
+    *,
+    executor: Literal["host", "cuda", "interpret"],
+    arch: str = "",
+) -> tuple[jax.Array, ...]:
+    """`(y,)` or `(y, preactivation)` of `problem` by `schedule`; traceable.
+
+    Raises UnsupportedError when the schedule is not of the executor's kind, and whatever the
+    compiler raises.
+    """
+    if executor == "host":
+        if not isinstance(schedule, HostSchedule):
+            raise UnsupportedError(f"executor 'host' takes a HostSchedule, got {schedule}")
+        host: Any = importlib.import_module("jaxpipe.runtime.host")
+        roles: tuple[BufferRole, ...] = ("lhs", "rhs", "bias", "residual")
+        return tuple(host.call(problem, schedule, *(operands.get(role) for role in roles)))
+    if not isinstance(schedule, GpuSchedule):
+        raise UnsupportedError(f"executor {executor!r} takes a GpuSchedule, got {schedule}")
+    compiler: Any = importlib.import_module("jaxpipe.compiler")
+    compiled = compiler.compile_kernel(problem, schedule, arch)
+    return launch.call(compiled, operands, executor=executor)
