@@ -7,6 +7,7 @@ its source in the row's `source`.
 from __future__ import annotations
 
 import os
+import pathlib
 from dataclasses import dataclass
 
 from jaxpipe.errors import TargetError
@@ -78,7 +79,8 @@ class Device:
     Rates are dense peaks at `clock_hz`; tensor_flops_hz maps operand dtype to multiply-add
     operations per second counted as two ("float32" there is TF32; `fma_flops_hz` is the true
     float32 rate of the CUDA cores). Bandwidths in bytes per second for the whole chip except
-    `shared_bytes_per_clk` (one SM). Latencies in clocks.
+    `shared_bytes_per_clk` and `l2_sm_bytes_per_clk` (one SM). Latencies in clocks.
+    mma_sync_fraction: share of the tensor rate that mma.sync reaches (wgmma and later reach all).
     """
 
     name: str
@@ -94,6 +96,8 @@ class Device:
     shared_latency_clk: float = 29.0
     l2_latency_clk: float = 262.0
     dram_latency_clk: float = 560.0
+    l2_sm_bytes_per_clk: float = 64.0
+    mma_sync_fraction: float = 1.0
     launch_s: float = 3.0e-6
     match: tuple[str, ...] = ()
     source: str = ""
@@ -126,11 +130,11 @@ DEVICES: dict[str, Device] = {
         Device("a100_80gb", "sm_80", 108, 1.41e9, _rates(312e12), 19.5e12, 2039e9, 4.5e12, 40 * _MIB,
                match=("A100-SXM4-80GB", "A100 80GB"), source="A100 80GB data sheet"),
         Device("h100", "sm_90a", 132, 1.83e9, _rates(989e12, fp8=True), 66.9e12, 3352e9, 8.0e12, 50 * _MIB,
-               match=("H100 80GB HBM3", "H100 SXM"), source="H100 data sheet; L2 of DeepGEMM's model"),
+               mma_sync_fraction=0.62, match=("H100 80GB HBM3", "H100 SXM"), source="H100 data sheet; L2 of DeepGEMM's model"),
         Device("h100_pcie", "sm_90a", 114, 1.755e9, _rates(756e12, fp8=True), 51.2e12, 2039e9, 6.5e12, 50 * _MIB,
-               match=("H100 PCIe",), source="H100 PCIe data sheet"),
+               mma_sync_fraction=0.62, match=("H100 PCIe",), source="H100 PCIe data sheet"),
         Device("h200", "sm_90a", 132, 1.83e9, _rates(989e12, fp8=True), 66.9e12, 4800e9, 8.0e12, 50 * _MIB,
-               match=("H200",), source="H200 data sheet"),
+               mma_sync_fraction=0.62, match=("H200",), source="H200 data sheet"),
         Device("a6000", "sm_86", 84, 1.80e9, _rates(154.8e12), 38.7e12, 768e9, 2.8e12, 6 * _MIB,
                match=("RTX A6000",), source="RTX A6000 data sheet"),
         Device("l4", "sm_89", 58, 2.04e9, _rates(121e12, fp8=True), 30.3e12, 300e9, 2.0e12, 48 * _MIB,
@@ -140,7 +144,7 @@ DEVICES: dict[str, Device] = {
         Device("rtx4090", "sm_89", 128, 2.52e9, _rates(165.2e12, fp8=True), 82.6e12, 1008e9, 4.5e12, 72 * _MIB,
                match=("RTX 4090",), source="Ada whitepaper (float32 accumulation rate)"),
         Device("b200", "sm_100", 148, 1.85e9, _rates(2250e12, fp8=True), 80e12, 8000e9, 1.0e13, 126 * _MIB,
-               match=("B200",), source="Blackwell data sheet"),
+               mma_sync_fraction=0.3, match=("B200",), source="Blackwell data sheet"),
         Device("rtx5090", "sm_120", 170, 2.41e9, _rates(209.5e12, fp8=True), 104.8e12, 1792e9, 6.0e12, 96 * _MIB,
                match=("RTX 5090",), source="Blackwell RTX whitepaper"),
         Device("rtx_pro_6000", "sm_120", 188, 2.62e9, _rates(252e12, fp8=True), 126e12, 1792e9, 7.0e12, 128 * _MIB,
@@ -190,3 +194,104 @@ def device_by_model(model: str) -> Device | None:
 def host_threads() -> int:
     """Logical CPUs that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True, slots=True)
+class HostIsa:
+    """One instruction set of csrc/host: float32 lanes of a vector, columns of a packed panel (two
+    vectors), rows of the tallest register tile, and multiply-adds a core starts in a clock."""
+
+    name: str
+    lanes: int
+    panel_cols: int
+    tile_rows: int
+    fma_per_clk: float
+    has_bf16: bool = False
+
+
+HOST_ISAS: dict[str, HostIsa] = {
+    i.name: i
+    for i in (
+        HostIsa("portable", 4, 8, 6, 1.0),
+        HostIsa("avx2", 8, 16, 6, 2.0),
+        HostIsa("avx512", 16, 32, 14, 1.0),
+        HostIsa("avx512_bf16", 16, 32, 14, 1.0, has_bf16=True),
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class HostDevice:
+    """The CPU of this machine, as the host model sees it.
+
+    Cache sizes are of one core, l3_bytes of all. Bandwidths are of one core, dram_bps of all
+    threads together. wake_s: until a pool thread starts on an item; call_s: an empty call.
+    Sizes come from the system; rates are typical of the instruction set until calibrated.
+    """
+
+    name: str
+    isa: str
+    threads: int
+    clock_hz: float
+    l1_bytes: int = 32 << 10
+    l2_bytes: int = 1 << 20
+    l3_bytes: int = 32 << 20
+    l1_bps: float = 150e9
+    l2_bps: float = 75e9
+    l3_bps: float = 45e9
+    dram_bps: float = 20e9
+    dram_latency_s: float = 110e-9
+    l3_latency_s: float = 25e-9
+    wake_s: float = 10e-6
+    call_s: float = 1e-6
+    source: str = ""
+
+    @property
+    def kernels(self) -> HostIsa:
+        """What the kernels of this instruction set are made of."""
+        return HOST_ISAS[self.isa]
+
+    @property
+    def fma_flops_hz(self) -> float:
+        """Float32 multiply-adds a second of one core, counted as two."""
+        return 2.0 * self.kernels.lanes * self.kernels.fma_per_clk * self.clock_hz
+
+
+def host_device() -> HostDevice:
+    """The CPU that this process runs on: caches of /sys, flags and clock of /proc."""
+    info = _cpuinfo()
+    flags = set(info.get("flags", "").split())
+    threads = host_threads()
+    caches = _caches()
+    vendor = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}.get(info.get("vendor_id", ""), "cpu")
+    name = f"{vendor}_f{info.get('cpu family', '0')}m{info.get('model', '0')}_{threads}t"
+    return HostDevice(
+        name, _best_isa(flags), threads, float(info.get("cpu MHz", "2500")) * 1e6,
+        *caches, source="/sys/devices/system/cpu and /proc/cpuinfo; rates typical of the ISA",
+    )  # fmt: skip
+
+
+def _best_isa(flags: set[str]) -> str:
+    if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags:
+        return "avx512_bf16" if "avx512_bf16" in flags else "avx512"
+    return "avx2" if {"avx2", "fma", "f16c"} <= flags else "portable"
+
+
+def _cpuinfo() -> dict[str, str]:
+    """The first processor's fields of /proc/cpuinfo; empty where there is none."""
+    path = pathlib.Path("/proc/cpuinfo")
+    if not path.exists():
+        return {}
+    first = path.read_text().split("\n\n")[0].splitlines()
+    pairs = (line.partition(":") for line in first)
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _caches() -> tuple[int, int, int]:
+    """Bytes of the first core's L1 data, L2 and L3 caches; typical ones where /sys has none."""
+    sizes = {1: 32 << 10, 2: 1 << 20, 3: 16 << 20}
+    for index in pathlib.Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
+        if (index / "type").read_text().strip() != "Instruction":
+            level = int((index / "level").read_text())
+            sizes[level] = int((index / "size").read_text().strip().removesuffix("K")) << 10
+    return sizes[1], sizes[2], sizes[3]

@@ -1,0 +1,102 @@
+"""What one block needs of an SM, and how many blocks an SM holds at once (ALCOP's scheduling policy).
+
+In: a table of GPU schedules, a workload, an Arch. Out: shared bytes, registers, threads, blocks an
+SM, and which of them limits. Registers are an estimate: accumulators, operand fragments and a
+constant for addresses; ptxas has the last word. It must not know time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxpipe.model.table import ScheduleTable
+from jaxpipe.model.workload import Workload
+from jaxpipe.schedule import GpuSchedule
+from jaxpipe.target import Arch
+
+Ints = NDArray[np.int64]
+
+FRAGMENT_BYTES = 32  # one mma.sync takes 32 bytes of k from each operand row
+ADDRESS_REGISTERS = 46  # indices, pointers, loop state: 40 to 50 in ptxas' reports (research/cuda.md)
+REGISTER_STEP = 8  # registers of a thread are handed out by eights
+CONSUMER_REGISTERS = np.array([0, 240, 240, 160])  # by consumers: what setmaxnreg leaves each
+LIMITS = ("shared memory", "registers", "threads", "block slots")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Occupancy:
+    """Columns of one length: a block's needs, and blocks_per_sm (0: it does not fit)."""
+
+    shared_bytes: Ints
+    registers: Ints
+    threads: Ints
+    blocks_per_sm: Ints
+    limit: Ints
+
+    def limit_name(self, row: int) -> str:
+        """What keeps more blocks off the SM: one of LIMITS."""
+        return LIMITS[int(self.limit[row])]
+
+
+def occupancy(table: ScheduleTable[GpuSchedule], load: Workload, arch: Arch) -> Occupancy:
+    """Occupancy of every schedule in `table`.
+
+    A "hopper" block is persistent and takes all registers of its SM: setmaxnreg moves them from the
+    producer to the consumers.
+    """
+    threads = threads_of(table)
+    shared = shared_bytes_of(table, load)
+    registers = registers_of(table, load)
+    is_hopper = table["family"] == "hopper"
+    most = CONSUMER_REGISTERS[np.clip(table["consumers"], 0, 3)]
+    by_limit = np.stack(
+        [
+            arch.shared_per_sm_bytes // (shared + arch.shared_reserved_per_block_bytes),
+            np.where(is_hopper, 1, arch.registers_per_sm // (_handed_out(registers) * threads)),
+            arch.max_threads_per_sm // threads,
+            np.full(len(table), arch.max_blocks_per_sm),
+        ]
+    )
+    fits = (
+        (shared <= arch.shared_per_block_bytes)
+        & (registers <= np.where(is_hopper, most, arch.max_registers_per_thread))
+        & (threads <= arch.max_threads_per_block)
+    )
+    blocks = np.where(fits, by_limit.min(axis=0), 0)
+    return Occupancy(shared, registers, threads, blocks, by_limit.argmin(axis=0))
+
+
+def threads_of(table: ScheduleTable[GpuSchedule]) -> Ints:
+    """Threads of a block: 32 a warp, or 128 for each consumer and the producer."""
+    ampere = 32 * table["warps_m"] * table["warps_n"]
+    hopper = 128 * (table["consumers"] + 1)
+    return np.where(table["family"] == "hopper", hopper, ampere)
+
+
+def shared_bytes_of(table: ScheduleTable[GpuSchedule], load: Workload) -> Ints:
+    """Shared bytes of a block: its stages ("ampere" stages the result in the same space)."""
+    tile = (table["block_m"] + table["block_n"]) * table["block_k"] * load.operand_bytes
+    return np.asarray(table["smem_stages"] * tile)
+
+
+def registers_of(table: ScheduleTable[GpuSchedule], load: Workload) -> Ints:
+    """Registers of a thread that holds accumulators: theirs, the fragments', the addresses'.
+
+    "ampere": warp_m * warp_n / 32 accumulators and reg_stages fragments of 32 bytes a row.
+    "hopper": operands stay in shared memory; a consumer's rows are block_m over the consumers, or
+    all of block_m with ping_pong.
+    """
+    warp_m = table["block_m"] // table["warps_m"]
+    warp_n = table["block_n"] // table["warps_n"]
+    fragments = table["reg_stages"] * (warp_m + warp_n) * FRAGMENT_BYTES // 128
+    ampere = warp_m * warp_n // 32 + fragments + ADDRESS_REGISTERS
+    rows = np.where(table["ping_pong"], table["block_m"], table["block_m"] // table["consumers"])
+    hopper = rows * table["block_n"] // 128 + ADDRESS_REGISTERS
+    return np.where(table["family"] == "hopper", hopper, ampere)
+
+
+def _handed_out(registers: Ints) -> Ints:
+    return -(-registers // REGISTER_STEP) * REGISTER_STEP

@@ -1,0 +1,122 @@
+"""A problem as the models see it: an implicit product, the bytes of its operands, its epilogue.
+
+In: a Problem. Out: a Workload. It must not know schedules or devices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jaxpipe.problem import DTYPES, Conv2d, Matmul, Problem
+
+# Float operations of one epilogue element, counted in issued instructions of one lane: tanh.approx
+# and ex2 are one each; erf is about 20 (research: rational fit or erff).
+_ACTIVATION_OPS = {
+    "none": 0, "relu": 1, "gelu_tanh": 9, "silu": 6, "tanh": 2, "gelu_erf": 22,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """`batch` products of m x k by k x n, and what surrounds them.
+
+    Sizes are elements, bytes say so. lhs_bytes and rhs_bytes are the distinct operand bytes in
+    device memory (for a convolution the image, not its im2col matrix). lhs_revisits is how often a
+    block's walk over k meets each lhs byte again (a convolution's taps). lhs_row and rhs_row say
+    whether k is the contiguous dimension.
+    """
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    operand_bytes: int
+    lhs_bytes: int
+    rhs_bytes: int
+    write_bytes: int
+    read_bytes: int
+    epilogue_ops: int
+    lhs_revisits: float
+    lhs_k_contiguous: bool
+    rhs_k_contiguous: bool
+    lhs_align_bytes: int
+    rhs_align_bytes: int
+    unit: str
+
+    @property
+    def flops(self) -> float:
+        """Multiplications and additions of the products."""
+        return 2.0 * self.batch * self.m * self.n * self.k
+
+    @property
+    def result_elements(self) -> int:
+        """Elements of the result."""
+        return self.batch * self.m * self.n
+
+
+def workload(problem: Problem) -> Workload:
+    """The Workload of `problem`."""
+    match problem:
+        case Matmul():
+            return _matmul(problem)
+        case Conv2d():
+            return _conv2d(problem)
+
+
+def _matmul(p: Matmul) -> Workload:
+    size = DTYPES[p.dtype].size_bytes
+    lhs_entries = _entries(p.batch, p.lhs_batch_strides)
+    rhs_entries = _entries(p.batch, p.rhs_batch_strides)
+    return Workload(
+        batch=p.batch_size, m=p.m, n=p.n, k=p.k, operand_bytes=size,
+        lhs_bytes=lhs_entries * p.m * p.k * size,
+        rhs_bytes=rhs_entries * p.k * p.n * size,
+        lhs_revisits=1.0,
+        lhs_k_contiguous=not p.lhs.transposed, rhs_k_contiguous=p.rhs.transposed,
+        lhs_align_bytes=_alignment(p.lhs_ld * size), rhs_align_bytes=_alignment(p.rhs_ld * size),
+        unit=_unit(p), **_epilogue(p),
+    )  # fmt: skip
+
+
+def _conv2d(p: Conv2d) -> Workload:
+    size = DTYPES[p.dtype].size_bytes
+    image = p.batch * p.height * p.width * p.in_channels * size
+    unrolled = max(1, p.m * p.k * size)
+    return Workload(
+        batch=1, m=p.m, n=p.n, k=p.k, operand_bytes=size,
+        lhs_bytes=image, rhs_bytes=p.k * p.n * size,
+        lhs_revisits=max(1.0, unrolled / max(1, image)),
+        lhs_k_contiguous=True, rhs_k_contiguous=False,
+        lhs_align_bytes=_alignment(p.in_channels * size),
+        rhs_align_bytes=_alignment(p.out_channels * size),
+        unit=_unit(p), **_epilogue(p),
+    )  # fmt: skip
+
+
+def _epilogue(p: Problem) -> dict[str, int]:
+    out = DTYPES[p.out_dtype].size_bytes
+    e = p.epilogue
+    return {
+        "write_bytes": out * (1 + e.save_preactivation),
+        "read_bytes": out * e.residual,
+        "epilogue_ops": 2 + (e.bias != "none") + e.residual + _ACTIVATION_OPS[e.activation],
+    }
+
+
+def _entries(batch: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    count = 1
+    for size, stride in zip(batch, strides, strict=True):
+        count *= size if stride else 1
+    return count
+
+
+def _alignment(stride_bytes: int) -> int:
+    """Largest of 32, 16, 8, 4, 2 bytes at multiples of which every row starts."""
+    return next((width for width in (32, 16, 8, 4, 2) if stride_bytes % width == 0), 1)
+
+
+def _unit(p: Problem) -> str:
+    """The row of Device.tensor_flops_hz that does the products; "fma" is the float32 cores."""
+    if p.dtype == "float32" and p.precision == "float32":
+        return "fma"
+    return p.dtype
