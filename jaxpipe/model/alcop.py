@@ -13,20 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxpipe.model.loop import BOUNDS, Main, ampere_main, hopper_main
 from jaxpipe.model.occupancy import Occupancy, occupancy
-from jaxpipe.model.table import ScheduleTable, as_table, table_of
+from jaxpipe.model.table import Floats, Ints, ScheduleTable, as_table, table_of
 from jaxpipe.model.traffic import Tiles, tiles_of
 from jaxpipe.model.workload import Workload, workload
 from jaxpipe.problem import Problem
 from jaxpipe.records import Prediction
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import ARCHES, Device
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 PARTS = ("launch", "fill", "loop", "epilogue", "reduce")
 
@@ -120,7 +116,9 @@ def _ampere(
     both = waves * main.seconds + np.where(has_tail, last.seconds, 0.0)
     fill = np.minimum(fill, both)
     epilogue = waves * _epilogue(tiles, load, device, full) + _epilogue(tiles, load, device, tail)
-    return _sum(tiles, load, device, occupied, main, (fill, both - fill, epilogue), (waves, tail, per_sm))
+    return _sum(
+        tiles, load, device, occupied, main, (fill, both - fill, epilogue), (waves, tail, per_sm)
+    )
 
 
 def _hopper(
@@ -149,7 +147,9 @@ def _hopper(
     epilogue = np.maximum(waves - 1, 0) * between + drain
     fill = np.where(tiles.steps > 0, main.load, 0.0)
     ones = np.ones_like(grid)
-    return _sum(tiles, load, device, occupied, main, (fill, loop, epilogue), (waves, grid * 0, ones))
+    return _sum(
+        tiles, load, device, occupied, main, (fill, loop, epilogue), (waves, grid * 0, ones)
+    )
 
 
 def _sum(
@@ -183,14 +183,16 @@ def _exposed_epilogue(tiles: Tiles, load: Workload, device: Device) -> Floats:
     memory; the TMA store itself drains under the next tile."""
     staged = _tile_elements(tiles, load) * (load.write_bytes + load.read_bytes) * 2
     wait = np.where(load.read_bytes > 0, device.dram_latency_clk, device.shared_latency_clk)
-    clk = staged / device.shared_bytes_per_clk + wait
-    return clk / device.clock_hz + _math(tiles, load, device)
+    clk: Floats = staged / device.shared_bytes_per_clk + wait
+    seconds: Floats = clk / device.clock_hz + _math(tiles, load, device)
+    return seconds
 
 
 def _math(tiles: Tiles, load: Workload, device: Device) -> Floats:
     """Seconds of the epilogue's arithmetic of one tile on one SM's float32 lanes."""
     ops = np.where(tiles.split_k > 1, 1, load.epilogue_ops)
-    return 2.0 * _tile_elements(tiles, load) * ops * device.sm_count / device.fma_flops_hz
+    lanes_hz = device.fma_flops_hz / 2.0 / device.sm_count
+    return np.asarray(_tile_elements(tiles, load) * ops / lanes_hz, dtype=np.float64)
 
 
 def _tile_elements(tiles: Tiles, load: Workload) -> Ints:

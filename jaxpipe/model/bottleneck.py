@@ -10,19 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxpipe.model.loop import mma_flops_hz
 from jaxpipe.model.occupancy import occupancy
-from jaxpipe.model.table import ScheduleTable, as_table, table_of
+from jaxpipe.model.table import Floats, ScheduleTable, as_table, table_of
 from jaxpipe.model.traffic import Tiles, tiles_of
 from jaxpipe.model.workload import Workload, workload
 from jaxpipe.problem import Problem
 from jaxpipe.records import Prediction
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import ARCHES, Device
-
-Floats = NDArray[np.float64]
 
 BOUNDS = ("tensor", "shared", "dram")
 
@@ -53,7 +50,9 @@ def _times(problem: Problem, table: ScheduleTable[GpuSchedule], device: Device) 
     work = tiles.blocks * tiles.steps
     flops = 2.0 * tiles.block_m * tiles.block_n * tiles.block_k * work
     is_hopper = table["family"] == "hopper"
-    rate = np.where(is_hopper, _tensor_hz(load, device), mma_flops_hz(load, device) * device.sm_count)
+    rate = np.where(
+        is_hopper, _tensor_hz(load, device), mma_flops_hz(load, device) * device.sm_count
+    )
     loaded = (tiles.block_m + tiles.block_n) * tiles.block_k * load.operand_bytes * work
     written = load.result_elements * load.write_bytes
     shared_bps = device.shared_bytes_per_clk * device.clock_hz * device.sm_count

@@ -1,6 +1,6 @@
 """The main loop of a wave of blocks: what an iteration waits for, in either kernel family.
 
-In: tile columns, a workload, a device, how many blocks run. Out: Main, the columns of Table I's rows
+In: tile columns, a workload, a device, how many blocks run. Out: Main, columns of Table I's rows
 T_smem_load, T_smem_use, T_reg_load, T_compute. It must not know waves, epilogues or launches.
 """
 
@@ -13,14 +13,11 @@ from numpy.typing import NDArray
 
 from jaxpipe.model.occupancy import FRAGMENT_BYTES
 from jaxpipe.model.pipeline import makespan, steady_interval
-from jaxpipe.model.table import ScheduleTable
+from jaxpipe.model.table import Floats, Ints, ScheduleTable
 from jaxpipe.model.traffic import Tiles, dram_step_bytes, operand_step_bytes
 from jaxpipe.model.workload import Workload
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import Device
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 PARTITIONS = 4  # an SM's sub-partitions; each has its own tensor core, a warp stays on one
 BARRIER_CLK = 30  # one __syncthreads, or one wait on an mbarrier, a k step
@@ -146,7 +143,9 @@ def hopper_main(
     shared_bps = device.shared_bytes_per_clk * device.clock_hz
     depth = tiles.block_k * load.operand_bytes
     groups = -(-rows // 64)
-    tensor = 2.0 * groups * 64 * columns * tiles.block_k * device.sm_count / device.flops_hz(load.unit)
+    tensor = (
+        2.0 * groups * 64 * columns * tiles.block_k * device.sm_count / device.flops_hz(load.unit)
+    )
     read = (rows + groups * columns) * depth / shared_bps
     shared = read + (rows + columns) * depth / shared_bps
     busy = np.maximum(tensor, shared)

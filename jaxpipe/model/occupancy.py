@@ -1,4 +1,4 @@
-"""What one block needs of an SM, and how many blocks an SM holds at once (ALCOP's scheduling policy).
+"""What one block needs of an SM, and how many an SM holds at once (ALCOP's scheduling policy).
 
 In: a table of GPU schedules, a workload, an Arch. Out: shared bytes, registers, threads, blocks an
 SM, and which of them limits. Registers are an estimate: accumulators, operand fragments and a
@@ -10,17 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from jaxpipe.model.table import ScheduleTable
+from jaxpipe.model.table import Ints, ScheduleTable
 from jaxpipe.model.workload import Workload
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import Arch
 
-Ints = NDArray[np.int64]
-
 FRAGMENT_BYTES = 32  # one mma.sync takes 32 bytes of k from each operand row
-ADDRESS_REGISTERS = 46  # indices, pointers, loop state: 40 to 50 in ptxas' reports (research/cuda.md)
+ADDRESS_REGISTERS = (
+    46  # indices, pointers, loop state: 40 to 50 in ptxas' reports (research/cuda.md)
+)
 REGISTER_STEP = 8  # registers of a thread are handed out by eights
 CONSUMER_REGISTERS = np.array([0, 240, 240, 160])  # by consumers: what setmaxnreg leaves each
 LIMITS = ("shared memory", "registers", "threads", "block slots")

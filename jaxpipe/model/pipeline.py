@@ -21,12 +21,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 Seconds = NDArray[np.float64]
+Values = NDArray[Any] | float | int
 
 
-def service_interval(use: ArrayLike, workers: ArrayLike, busy: ArrayLike | None = None) -> Seconds:
+def service_interval(use: Values, workers: Values, busy: Values | None = None) -> Seconds:
     """Seconds between two uses of one worker when no load is ever waited for.
 
     `busy` is how long a use keeps the unit from the other workers; by default all of `use`. It is
@@ -39,43 +40,45 @@ def service_interval(use: ArrayLike, workers: ArrayLike, busy: ArrayLike | None 
 
 
 def steady_interval(
-    load: ArrayLike,
-    use: ArrayLike,
-    stages: ArrayLike,
-    workers: ArrayLike,
-    busy: ArrayLike | None = None,
+    load: Values,
+    use: Values,
+    stages: Values,
+    workers: Values,
+    busy: Values | None = None,
 ) -> Seconds:
-    """Seconds an iteration takes in the steady state: max(workers * busy, use, (load + use) / stages)."""
-    wait = (np.asarray(load, dtype=np.float64) + use) / np.asarray(stages)
+    """Seconds of an iteration in the steady state:
+    max(workers * busy, use, (load + use) / stages)."""
+    wait: Seconds = (np.asarray(load, dtype=np.float64) + use) / np.asarray(stages)
     return np.maximum(service_interval(use, workers, busy), wait)
 
 
 def is_hidden(
-    load: ArrayLike,
-    use: ArrayLike,
-    stages: ArrayLike,
-    workers: ArrayLike,
-    busy: ArrayLike | None = None,
+    load: Values,
+    use: Values,
+    stages: Values,
+    workers: Values,
+    busy: Values | None = None,
 ) -> NDArray[np.bool_]:
-    """True where loads are never waited for after the first: load <= (stages * workers - 1) * use."""
+    """True where only the first load is waited for: load <= (stages * workers - 1) * use."""
     interval = service_interval(use, workers, busy)
     hidden = np.asarray(load, dtype=np.float64) + use <= np.asarray(stages) * interval
     return np.asarray(hidden)
 
 
 def makespan(
-    load: ArrayLike,
-    use: ArrayLike,
-    stages: ArrayLike,
-    workers: ArrayLike,
-    steps: ArrayLike,
-    busy: ArrayLike | None = None,
+    load: Values,
+    use: Values,
+    stages: Values,
+    workers: Values,
+    steps: Values,
+    busy: Values | None = None,
 ) -> Seconds:
     """Seconds from the first load to the last use of `workers` workers with `steps` chunks each.
 
     Exact for the machine above (with busy = use):
         hidden:     load + steps * workers * use
-        not hidden: load + q * (load + use) + (r + 1) * workers * use,  q, r = divmod(steps - 1, stages)
+        not hidden: load + q * (load + use) + (r + 1) * workers * use,
+                    where q, r = divmod(steps - 1, stages)
     The first `load` is the fill (ALCOP's T_init). No steps take no time.
     """
     count: NDArray[Any] = np.asarray(steps)

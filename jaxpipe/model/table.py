@@ -19,6 +19,8 @@ from jaxpipe.schedule import GpuSchedule, HostSchedule
 
 S = TypeVar("S", GpuSchedule, HostSchedule)
 Column = NDArray[Any]
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

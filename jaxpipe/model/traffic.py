@@ -10,14 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from jaxpipe.model.table import ScheduleTable
+from jaxpipe.model.table import Floats, Ints, ScheduleTable
 from jaxpipe.model.workload import Workload
 from jaxpipe.schedule import GpuSchedule
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 SECTOR_BYTES = 32
 L2_KEPT = 0.75  # share of L2 that still holds operands while results stream through it
@@ -46,7 +42,8 @@ def tiles_of(table: ScheduleTable[GpuSchedule], load: Workload) -> Tiles:
     block_m, block_n, block_k = table["block_m"], table["block_n"], table["block_k"]
     tiles_m, tiles_n = -(-load.m // block_m), -(-load.n // block_n)
     split = table["split_k"]
-    steps = -(-(-(-load.k // block_k)) // split)
+    k_tiles = -(-load.k // block_k)
+    steps = -(-k_tiles // split)
     blocks = load.batch * tiles_m * tiles_n * split
     group = np.clip(table["raster_group"], 1, tiles_m)
     return Tiles(block_m, block_n, block_k, tiles_m, tiles_n, steps, split, blocks, group)
@@ -94,11 +91,12 @@ def dram_step_bytes(tiles: Tiles, load: Workload, resident: Ints, l2_bytes: int)
     footprint = load.lhs_bytes + load.rhs_bytes
     once = footprint / np.maximum(tiles.blocks * tiles.steps, 1)
     outgrown = float(np.clip(footprint / (L2_KEPT * l2_bytes) - 1.0, 0.0, 1.0))
-    return np.minimum(once + outgrown * np.maximum(anew - once, 0.0), lhs + rhs)
+    moved: Floats = np.minimum(once + outgrown * np.maximum(anew - once, 0.0), lhs + rhs)
+    return moved
 
 
 def sector_overhead(row_bytes: Ints, align_bytes: int) -> Floats:
-    """Bytes moved over bytes asked, for rows of `row_bytes` that start at multiples of `align_bytes`.
+    """Bytes moved over bytes asked, for rows that start at multiples of `align_bytes`.
 
     A row moves in whole 32-byte sectors; one that starts inside a sector touches one more, with
     probability 1 - align / 32 over all starts.
