@@ -12,6 +12,9 @@ import numpy as np
 
 from benchmarks.comparison import Case, Tolerance
 from benchmarks.models import bert as bert_model
+from benchmarks.models import gpt2 as gpt2_model
+from benchmarks.models import resnet as resnet_model
+from benchmarks.models import vgg as vgg_model
 from benchmarks.models.products import JAXPIPE, XLA, Products
 
 SENTENCES = pathlib.Path(__file__).parent / "data" / "sentences.txt"
@@ -24,7 +27,9 @@ def bert(model: str, dtype: str, batch: int, length: int, implementation: str | 
     """BERT sentence embeddings: real MiniLM weights, a folder, or random weights of a size."""
     config, params, folder = _bert_weights(model)
     tokens, mask = (
-        tokenize(folder, batch, length) if folder else _random_tokens(config, batch, length)
+        tokenize(folder, batch, length)
+        if folder
+        else (random_tokens(config.vocabulary, batch, length), jnp.ones((batch, length), jnp.int32))
     )
     params = jax.tree.map(jnp.asarray, params)
 
@@ -85,7 +90,77 @@ def tokenize(folder: pathlib.Path, batch: int, length: int) -> tuple[jax.Array, 
     return jnp.asarray(ids), jnp.asarray(mask)
 
 
-def _random_tokens(config: bert_model.BertConfig, batch: int, length: int) -> tuple[jax.Array, ...]:
-    key = jax.random.key(1)
-    tokens = jax.random.randint(key, (batch, length), 0, config.vocabulary)
-    return tokens, jnp.ones((batch, length), jnp.int32)
+def random_tokens(vocabulary: int, batch: int, length: int) -> jax.Array:
+    """Token ids [batch, length] from a fixed seed."""
+    return jax.random.randint(jax.random.key(1), (batch, length), 0, vocabulary)
+
+
+def gpt2(model: str, dtype: str, batch: int, length: int, implementation: str | None) -> Case:
+    """GPT-2 prefill: logits of whole rows; random weights of a size, or a Hugging Face folder."""
+    if model in gpt2_model.CONFIGS:
+        config = gpt2_model.CONFIGS[model]
+        params = gpt2_model.init(config, XLA)
+    else:
+        config, params = gpt2_model.load(pathlib.Path(model))
+    params = jax.tree.map(jnp.asarray, params)
+
+    def build(products: Products) -> Callable[..., jax.Array]:
+        decoder = gpt2_model.Gpt2(config, products, jnp.dtype(dtype))
+        return lambda params, tokens: gpt2_model.forward(decoder, params, tokens)
+
+    return Case(
+        name=f"gpt2 {pathlib.Path(model).name} {dtype} batch {batch} x {length} tokens",
+        dtype=dtype,
+        ours=build(JAXPIPE),
+        xla=build(XLA),
+        arguments=(params, random_tokens(config.vocabulary, batch, length)),
+        tolerance=Tolerance(cosine=COSINE[dtype]),
+        # qkv, scores, context, output, up and down a layer; the logits
+        expected_products=6 * config.layers + 1,
+        implementation=implementation,
+    )
+
+
+def resnet(model: str, dtype: str, batch: int, size: int, implementation: str | None) -> Case:
+    """ResNet-18 or ResNet-50 inference on random images of size x size pixels."""
+    config = resnet_model.CONFIGS[model]
+    module, init = resnet_model.Resnet, resnet_model.init
+    products = config.convolutions + 1
+    return _vision(model, module, config, init, products, dtype, batch, size, implementation)
+
+
+def vgg(model: str, dtype: str, batch: int, size: int, implementation: str | None) -> Case:
+    """VGG-16 inference on random images of size x size pixels."""
+    config = vgg_model.CONFIGS[model]
+    module, init, products = vgg_model.Vgg, vgg_model.init, config.convolutions + 3
+    return _vision(model, module, config, init, products, dtype, batch, size, implementation)
+
+
+def _vision(
+    model: str,
+    module: Any,
+    config: Any,
+    init: Callable[..., Any],
+    products: int,
+    dtype: str,
+    batch: int,
+    size: int,
+    implementation: str | None,
+) -> Case:
+    def build(on: Products) -> Callable[..., jax.Array]:
+        network = module(config, on, jnp.dtype(dtype))
+        return lambda params, images: network.apply({"params": params}, images)
+
+    return Case(
+        name=f"{model} {dtype} batch {batch} of {size}x{size}",
+        dtype=dtype,
+        ours=build(JAXPIPE),
+        xla=build(XLA),
+        arguments=(
+            init(config, XLA, size),
+            jax.random.normal(jax.random.key(1), (batch, size, size, 3)),
+        ),
+        tolerance=Tolerance(cosine=COSINE[dtype]),
+        expected_products=products,
+        implementation=implementation,
+    )

@@ -15,26 +15,34 @@ import json
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
+from benchmarks import cases  # noqa: E402
 from benchmarks.comparison import Case, Outcome, compare  # noqa: E402
 
 DTYPES = ("float32", "bfloat16", "float16")
 
 
-def bert_case(args: argparse.Namespace, dtype: str) -> Case:
-    """The BERT encoder on real sentences: unit sentence embeddings."""
-    from benchmarks.cases import bert
+@dataclass(frozen=True)
+class Row:
+    """One comparison: its function in benchmarks/cases.py, default model, batch and size."""
 
-    return bert(args.model, dtype, args.batch, args.length, args.implementation)
+    build: Callable[..., Case]
+    model: str
+    batch: int
+    size: int
 
 
-CASES: dict[str, Callable[[argparse.Namespace, str], Case]] = {"bert": bert_case}
-DEFAULT_MODEL = {"bert": "minilm"}
+CASES = {
+    "bert": Row(cases.bert, "minilm", 8, 128),
+    "gpt2": Row(cases.gpt2, "gpt2", 1, 128),
+    "resnet": Row(cases.resnet, "resnet50", 4, 224),
+    "vgg": Row(cases.vgg, "vgg16", 1, 224),
+}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -47,8 +55,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--dtype", action="append", choices=DTYPES, help="repeatable; default float32 and bfloat16"
     )
-    p.add_argument("--batch", type=int, default=8, help="rows of the batch (default 8)")
-    p.add_argument("--length", type=int, default=128, help="tokens a row (default 128)")
+    p.add_argument("--batch", type=int, help="rows of the batch")
+    p.add_argument("--size", type=int, help="tokens a row, or pixels a side")
     p.add_argument("--rounds", type=int, default=15, help="interleaved rounds (default 15)")
     p.add_argument("--implementation", choices=("cuda", "host", "interpret"), help="force one")
     p.add_argument("--json", type=pathlib.Path, help="append one JSON row a dtype to this file")
@@ -58,10 +66,11 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns 0 when both sides agree on every dtype, else 1."""
     args = parser().parse_args(argv)
-    args.model = args.model or DEFAULT_MODEL[args.case]
+    row = CASES[args.case]
+    model, batch, size = args.model or row.model, args.batch or row.batch, args.size or row.size
     outcomes = []
     for dtype in args.dtype or DTYPES[:2]:
-        case = CASES[args.case](args, dtype)
+        case = row.build(model, dtype, batch, size, args.implementation)
         outcomes.append(compare(case, rounds=args.rounds))
         print(outcomes[-1].text())
     if args.json:
