@@ -57,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--batch", type=int, help="rows of the batch")
     p.add_argument("--size", type=int, help="tokens a row, or pixels a side")
-    p.add_argument("--rounds", type=int, default=15, help="interleaved rounds (default 15)")
+    p.add_argument("--blocks", type=int, default=15, help="paired samples (default 15)")
     p.add_argument("--implementation", choices=("cuda", "host", "interpret"), help="force one")
     p.add_argument("--json", type=pathlib.Path, help="append one JSON row a dtype to this file")
     return p
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     outcomes = []
     for dtype in args.dtype or DTYPES[:2]:
         case = row.build(model, dtype, batch, size, args.implementation)
-        outcomes.append(compare(case, rounds=args.rounds))
+        outcomes.append(compare(case, blocks=args.blocks))
         print(outcomes[-1].text())
     if args.json:
         _append(args.json, outcomes, [sys.argv[0], *(argv or sys.argv[1:])])

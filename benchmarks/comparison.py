@@ -1,25 +1,29 @@
 """Compare one function built on jaxpipe with the same function built on XLA: results, then times.
 
-The two sides run interleaved in one process, in an order that changes from round to round; the
-first rounds are dropped. A result row holds every sample, the versions and the machine.
+Time is taken as everywhere in this project (jaxpipe/runtime/timing.py): results over poisoned
+buffers, both sides in every block, quiet rounds. A row holds every sample, versions and machine.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import platform
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
 import jaxpipe
+from jaxpipe.records import Measurement
+from jaxpipe.runtime.timing import Bench, Plan
 
-WARM_UP_ROUNDS = 2
+OURS, XLA = "jaxpipe", "xla"
+BLOCKS_A_SLICE = 3
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class Outcome:
     dtype: str
     device: str
     agrees: bool
+    failure: str
     cosine_min: float
     max_abs_error: float
     taken: int
@@ -67,62 +72,92 @@ class Outcome:
 
     def text(self) -> str:
         """A few lines for people."""
-        word = "agree" if self.agrees else "DISAGREE"
+        word = "agree" if self.agrees else f"DISAGREE {self.failure}"
         lines = [
             f"{self.name} on {self.device}",
             f"  results {word}: cosine >= {self.cosine_min:.7f}, error {self.max_abs_error:.2e}",
             f"  products taken by jaxpipe: {self.taken} of {self.expected_products}"
             + "".join(f"; {n} left to XLA ({why})" for why, n in self.left_to_xla.items()),
-            f"  xla      {_spread(self.xla_s)}",
-            f"  jaxpipe  {_spread(self.ours_s)}   {self.ratio:.2f}x",
         ]
+        if self.ours_s and self.xla_s:
+            lines += [
+                f"  xla      {_spread(self.xla_s)}",
+                f"  jaxpipe  {_spread(self.ours_s)}   {self.ratio:.2f}x",
+            ]
         return "\n".join(lines)
 
 
-def compare(case: Case, rounds: int) -> Outcome:
+def compare(case: Case, blocks: int) -> Outcome:
     """Run both sides of `case`, check them against each other and time them interleaved."""
-    with jaxpipe.options(implementation=case.implementation), jaxpipe.coverage() as coverage:
-        ours = jax.jit(case.ours).lower(*case.arguments).compile()
-    xla = jax.jit(case.xla).lower(*case.arguments).compile()
-    got = np.asarray(ours(*case.arguments), np.float64)
-    want = np.asarray(xla(*case.arguments), np.float64)
-    cosine = float(_cosine(got, want).min())
-    ours_s, xla_s = _interleave((ours, xla), case.arguments, rounds, case.name)
-    taken = coverage.taken
+
+    def ours(arguments: tuple[Any, ...]) -> jax.Array:
+        with jaxpipe.options(implementation=case.implementation):
+            return case.ours(*arguments)
+
+    def xla(arguments: tuple[Any, ...]) -> jax.Array:
+        return case.xla(*arguments)
+
+    check = _Check(jax.jit(xla)(case.arguments), case.tolerance)
+    bench = Bench([[case.arguments]], jax.eval_shape(xla, case.arguments), check, Plan(1))
+    with jaxpipe.coverage() as coverage:
+        jax.jit(ours).lower(case.arguments)
+    measured = _measure(bench, {OURS: ours}, {XLA: xla}, blocks, case.name)
     return Outcome(
         name=case.name,
         dtype=case.dtype,
         device=describe_device(),
-        agrees=bool(cosine >= case.tolerance.cosine and taken == case.expected_products),
-        cosine_min=cosine,
-        max_abs_error=float(np.abs(got - want).max()),
-        taken=taken,
+        agrees=measured[OURS].status == "ok" and coverage.taken == case.expected_products,
+        failure=measured[OURS].reason,
+        cosine_min=check.cosine,
+        max_abs_error=check.error,
+        taken=coverage.taken,
         expected_products=case.expected_products,
         left_to_xla=dict(coverage.left),
-        ours_s=ours_s,
-        xla_s=xla_s,
+        ours_s=measured[OURS].samples_s,
+        xla_s=measured[XLA].samples_s,
         versions=versions(),
     )
+
+
+class _Check:
+    """Cosine of each vector with XLA's, relative to the bound; remembers the worst."""
+
+    def __init__(self, wanted: jax.Array, tolerance: Tolerance) -> None:
+        self._wanted, self._tolerance = np.asarray(wanted, np.float64), tolerance
+        self.cosine, self.error = 1.0, 0.0
+
+    def __call__(self, name: str, results: Sequence[jax.Array]) -> float:
+        got = np.asarray(results[0].astype(jnp.float32), np.float64)
+        cosine = float(np.min(_cosine(got, self._wanted)))
+        if name == OURS:
+            self.cosine = float(np.minimum(self.cosine, cosine))
+            self.error = float(np.maximum(self.error, np.abs(got - self._wanted).max()))
+        return (1.0 - cosine) / (1.0 - self._tolerance.cosine)
 
 
 def _cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return (a * b).sum(-1) / np.sqrt((a * a).sum(-1) * (b * b).sum(-1))
 
 
-def _interleave(
-    sides: Sequence[Callable[..., Any]], arguments: tuple[Any, ...], rounds: int, name: str
-) -> tuple[tuple[float, ...], ...]:
-    """Seconds of each side, one a round; the order alternates, warm-up rounds are dropped."""
-    samples: list[list[float]] = [[] for _ in sides]
-    for i in tqdm(range(rounds + WARM_UP_ROUNDS), desc=name, leave=False, disable=None):
-        order = range(len(sides)) if i % 2 else reversed(range(len(sides)))
-        for side in order:
-            start = time.perf_counter()
-            jax.block_until_ready(sides[side](*arguments))
-            elapsed = time.perf_counter() - start
-            if i >= WARM_UP_ROUNDS:
-                samples[side].append(elapsed)
-    return tuple(tuple(s) for s in samples)
+def _measure(
+    bench: Bench,
+    functions: dict[str, Callable[..., Any]],
+    baselines: dict[str, Callable[..., Any]],
+    blocks: int,
+    name: str,
+) -> dict[str, Measurement]:
+    """`bench.measure` in slices, so that a progress bar can show how far it is."""
+    slices = -(-blocks // BLOCKS_A_SLICE)
+    bench.plan = dataclasses.replace(bench.plan, blocks=BLOCKS_A_SLICE)
+    total: dict[str, Measurement] = {}
+    for _ in tqdm(range(slices), desc=name, leave=False, disable=None):
+        for side, part in bench.measure(functions, baselines).items():
+            before = total.get(side)
+            samples = (before.samples_s if before else ()) + part.samples_s
+            total[side] = dataclasses.replace(part, samples_s=samples)
+            if part.status != "ok":
+                return total
+    return total
 
 
 def _spread(samples: Sequence[float]) -> str:
