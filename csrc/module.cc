@@ -24,4 +24,7 @@ PYBIND11_MODULE(_native, m) {
   m.def("ffi_targets", &jaxpipe::FfiTargets);
   m.def("describe_recipe", &jaxpipe::DescribeRecipeWords, pybind11::arg("words"),
         pybind11::arg("names"));
+  m.def("host_info", &jaxpipe::HostInfo);
+  m.def("host_peak_flops", &jaxpipe::HostPeakFlops, pybind11::arg("seconds") = 0.2,
+        pybind11::arg("threads") = 1, pybind11::arg("isa") = "auto");
 }

@@ -19,6 +19,13 @@ std::string DescribeRecipeWords(const std::vector<int64_t>& words, const std::st
 // {target name: {"execute": capsule, ...}} of every handler in csrc/ffi.
 pybind11::dict FfiTargets();
 
+// What csrc/host sees of this CPU: {"cpu", "isas", "logical_cores", "l1d_bytes", ...}.
+pybind11::dict HostInfo();
+
+// Highest float32 FMA rate, in flops per second, of `threads` threads at once over about `seconds`.
+// `isa`: one of host_info()["isas"], or "auto" for the best; ValueError names what exists.
+double HostPeakFlops(double seconds, int threads, const std::string& isa);
+
 }  // namespace jaxpipe
 
 #endif  // JAXPIPE_MODULE_H_

@@ -8,11 +8,12 @@ the emitters rely on it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import get_args, get_type_hints
 
 from jaxpipe.errors import ScheduleError
 from jaxpipe.legality_hopper import hopper_reasons
 from jaxpipe.problem import DTYPES, Conv2d, Problem
-from jaxpipe.schedule import GpuSchedule
+from jaxpipe.schedule import GpuSchedule, HostSchedule
 from jaxpipe.target import Arch
 
 
@@ -88,3 +89,31 @@ _RULES: dict[str, tuple[Rule, ...]] = {
     "ampere": (_ampere_shape, _ampere_pipeline, _threads, _shared, _split),
     "hopper": (hopper_reasons,),
 }
+
+
+def check_host(schedule: HostSchedule) -> tuple[str, ...]:
+    """Reasons why csrc/host cannot run `schedule`; empty when it can (then for every problem)."""
+    return tuple(_host_words(schedule)) + tuple(_host_numbers(schedule))
+
+
+def require_host(schedule: HostSchedule) -> None:
+    """Raise ScheduleError with every reason of `check_host`, if any."""
+    if reasons := check_host(schedule):
+        raise ScheduleError(f"host schedule {schedule} is illegal: " + "; ".join(reasons))
+
+
+def _host_words(s: HostSchedule) -> Iterator[str]:
+    hints = get_type_hints(HostSchedule)
+    for name in ("path", "order", "pack", "isa"):
+        value, words = getattr(s, name), get_args(hints[name])
+        if value not in words:
+            yield f"{name}={value!r}: use one of {', '.join(words)}"
+
+
+def _host_numbers(s: HostSchedule) -> Iterator[str]:
+    for name in ("rows", "strip", "block_m", "block_k", "prefetch_rows", "threads"):
+        value = getattr(s, name)
+        if not isinstance(value, int) or value < 0:
+            yield f"{name}={value!r}: use a whole number >= 0 (0 lets the kernels decide)"
+    if s.stages not in (1, 2):
+        yield f"stages={s.stages}: use 1 (no prefetch) or 2"

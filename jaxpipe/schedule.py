@@ -164,25 +164,31 @@ class GpuSchedule(_Textual):
 
 @dataclass(frozen=True, slots=True)
 class HostSchedule(_Textual):
-    """How csrc/host computes a problem on a CPU.
+    """How csrc/host computes a problem on a CPU. No field changes a bit of the result.
 
-    path "stream" reads rhs once without packing (few rows); "packed" packs column panels of rhs.
-    rows x (16 columns) is the register tile; strip is the columns of one work item; block_k and
-    block_m split k and m (0: whole). order "panel" keeps a packed panel and walks rows, "row" the
-    reverse. prefetch_rows: how far ahead rhs lines are prefetched. convert_lhs: widen 16-bit lhs
-    once for the whole call. threads 0: all of the pool.
+    path: "packed" packs rhs into panels as wide as two vectors; "stream" reads it once in place
+    (few rows; where that cannot serve, packed does). rows: height of the register tile, 0 the
+    tallest. strip: columns of one work item, 0 one panel. block_m, block_k: rows of a work item
+    and k of one pass, 0 all. order: "panel" keeps a panel and walks the rows, "row" keeps a row
+    tile and walks the strip's panels. pack: where panels are made, by each "item" or once for
+    all, "shared". stages: 1 computes only, 2 prefetches the next tile's lines meanwhile.
+    prefetch_rows: how many rhs rows ahead "stream" asks for. copy_lhs: copy lhs once into rows
+    that suit the caches. threads: at most so many, 0 all of XLA's pool. isa: the instruction
+    set, "auto" the best.
     """
 
     path: Literal["packed", "stream"] = "packed"
-    rows: int = 6
+    rows: int = 0
     strip: int = 64
-    block_k: int = 0
     block_m: int = 0
+    block_k: int = 0
     order: Literal["panel", "row"] = "panel"
+    pack: Literal["item", "shared"] = "item"
     stages: int = 2
     prefetch_rows: int = 8
-    convert_lhs: bool = False
+    copy_lhs: bool = False
     threads: int = 0
+    isa: Literal["auto", "portable", "avx2", "avx512", "avx512_bf16"] = "auto"
 
 
 Schedule = GpuSchedule | HostSchedule

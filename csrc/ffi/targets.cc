@@ -5,6 +5,9 @@
 #include "xla/ffi/api/c_api.h"
 
 namespace jaxpipe {
+
+extern "C" XLA_FFI_Error* HostGemmHandler(XLA_FFI_CallFrame*);
+
 namespace {
 
 // pybind11::capsule Handler(XLA_FFI_Handler* symbol): what jax.ffi.register_ffi_target takes.
@@ -20,6 +23,8 @@ pybind11::tuple FfiApiVersion() {
 
 pybind11::dict FfiTargets() {
   pybind11::dict targets;
+  targets["jaxpipe_host_gemm"] =
+      pybind11::dict(pybind11::arg("execute") = Handler(HostGemmHandler));
   return targets;
 }
 

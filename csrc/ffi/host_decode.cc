@@ -1,0 +1,202 @@
+#include "ffi/host_decode.h"
+
+#include <cstring>
+#include <string>
+
+namespace jaxpipe {
+namespace {
+
+using host::Operand;
+
+// The fields of `config`, in order. jaxpipe/runtime/host.py names them alike.
+enum Field : size_t {
+  kVersion,
+  kM,
+  kN,
+  kK,
+  kBatch0,
+  kBatch1,
+  kLhsRowStride,
+  kLhsColStride,
+  kLhsBatchStride0,
+  kLhsBatchStride1,
+  kRhsRowStride,
+  kRhsColStride,
+  kRhsBatchStride0,
+  kRhsBatchStride1,
+  kAlphaBits,  // float32 bits
+  kBiasKind,
+  kActivation,
+  kHasResidual,
+  kSavePreactivation,
+  kIsa,
+  kPath,
+  kRows,
+  kStrip,
+  kBlockM,
+  kBlockK,
+  kOrder,
+  kPack,
+  kStages,
+  kPrefetchRows,
+  kCopyLhs,
+  kThreads,
+  kNumFields,
+};
+
+constexpr const char* kIsaNames[] = {"", "portable", "avx2", "avx512", "avx512_bf16"};
+constexpr int64_t kNumIsas = sizeof(kIsaNames) / sizeof(kIsaNames[0]);
+
+Status Mismatch(const std::string& what, int64_t got, int64_t want) {
+  return InvalidArgument("jaxpipe_host_gemm: " + what + " is " + std::to_string(got) +
+                         ", this build takes " + std::to_string(want) +
+                         ": the program was lowered by another version of jaxpipe, lower it again");
+}
+
+Status CheckWords(const int64_t* c) {
+  struct Limit {
+    Field field;
+    const char* name;
+    int64_t end;
+  };
+  const Limit limits[] = {
+      {kBiasKind, "bias kind", 3},
+      {kActivation, "activation", host::kNumActivations},
+      {kHasResidual, "residual flag", 2},
+      {kSavePreactivation, "preactivation flag", 2},
+      {kIsa, "isa", kNumIsas},
+      {kPath, "path", 2},
+      {kOrder, "order", 2},
+      {kPack, "pack", 2},
+  };
+  for (const Limit& limit : limits) {
+    if (c[limit.field] < 0 || c[limit.field] >= limit.end) {
+      return Mismatch(std::string("the number of ") + limit.name, c[limit.field], limit.end - 1);
+    }
+  }
+  for (size_t i = kM; i <= kRhsBatchStride1; ++i) {
+    if (c[i] < 0) {
+      return InvalidArgument("jaxpipe_host_gemm: size or stride " + std::to_string(i) + " is " +
+                             std::to_string(c[i]) + ": it must be >= 0");
+    }
+  }
+  return Status();
+}
+
+Status FillOperand(const char* name, const HostBuffer& buffer, const int64_t* strides,
+                   const int64_t* batch, int64_t rows, int64_t cols, Operand* out) {
+  out->data = buffer.data;
+  out->dtype = buffer.dtype;
+  out->row_stride = strides[0];
+  out->col_stride = strides[1];
+  out->batch_stride[0] = strides[2];
+  out->batch_stride[1] = strides[3];
+  if (rows == 0 || cols == 0 || batch[0] == 0 || batch[1] == 0) return Status();
+  const int64_t last = (rows - 1) * strides[0] + (cols - 1) * strides[1] +
+                       (batch[0] - 1) * strides[2] + (batch[1] - 1) * strides[3];
+  if (last < buffer.elements) return Status();
+  return InvalidArgument(std::string("jaxpipe_host_gemm: ") + name + " has " +
+                         std::to_string(buffer.elements) +
+                         " elements, its layout reaches element " + std::to_string(last));
+}
+
+Status FillResult(const HostCall& call, size_t index, const host::Gemm& gemm, void** out) {
+  const HostBuffer& buffer = call.results[index];
+  const int64_t elements = gemm.batch[0] * gemm.batch[1] * gemm.m * gemm.n;
+  if (buffer.elements != elements) return Mismatch("the result's size", buffer.elements, elements);
+  if (buffer.dtype != call.results[0].dtype) {
+    return InvalidArgument("jaxpipe_host_gemm: the two results differ in dtype");
+  }
+  *out = buffer.data;
+  return Status();
+}
+
+Status FillEpilogue(const int64_t* c, HostCall* call) {
+  host::Gemm& gemm = call->gemm;
+  host::Epilogue& epilogue = gemm.epilogue;
+  const int32_t alpha_bits = static_cast<int32_t>(c[kAlphaBits]);
+  std::memcpy(&epilogue.alpha, &alpha_bits, sizeof(alpha_bits));
+  epilogue.bias_kind = static_cast<host::BiasKind>(c[kBiasKind]);
+  epilogue.activation = static_cast<host::Activation>(c[kActivation]);
+  size_t next = 2;
+  if (epilogue.bias_kind != host::BiasKind::kNone) {
+    const HostBuffer& bias = call->operands[next++];
+    const bool column = epilogue.bias_kind == host::BiasKind::kColumn;
+    const int64_t want = column ? gemm.n : gemm.m;
+    if (bias.elements != want) return Mismatch("the bias's size", bias.elements, want);
+    if (static_cast<int>(bias.dtype) >= host::kNumFloatTypes) {
+      return InvalidArgument("jaxpipe_host_gemm: the bias must be float32, bfloat16 or float16");
+    }
+    epilogue.bias = bias.data;
+    epilogue.bias_dtype = bias.dtype;
+  }
+  if (c[kHasResidual]) {
+    const HostBuffer& residual = call->operands[next];
+    const int64_t want = gemm.batch[0] * gemm.batch[1] * gemm.m * gemm.n;
+    if (residual.elements != want) return Mismatch("the residual's size", residual.elements, want);
+    if (residual.dtype != call->results[0].dtype) {
+      return InvalidArgument("jaxpipe_host_gemm: the residual must have the result's dtype");
+    }
+    epilogue.residual = residual.data;
+  }
+  if (!c[kSavePreactivation]) return Status();
+  return FillResult(*call, 1, gemm, &epilogue.preactivation);
+}
+
+void FillSchedule(const int64_t* c, host::Schedule* schedule) {
+  schedule->path = static_cast<host::Path>(c[kPath]);
+  schedule->rows = c[kRows];
+  schedule->strip = c[kStrip];
+  schedule->block_m = c[kBlockM];
+  schedule->block_k = c[kBlockK];
+  schedule->order = static_cast<host::Order>(c[kOrder]);
+  schedule->pack = static_cast<host::PackWhere>(c[kPack]);
+  schedule->stages = c[kStages];
+  schedule->prefetch_rows = c[kPrefetchRows];
+  schedule->copy_lhs = c[kCopyLhs] != 0;
+  schedule->threads = c[kThreads];
+}
+
+}  // namespace
+
+Status DecodeHostCall(const int64_t* c, size_t size, HostCall* call) {
+  if (size < 1 || c[kVersion] != kHostConfigVersion) {
+    return Mismatch("the config's version", size < 1 ? 0 : c[kVersion], kHostConfigVersion);
+  }
+  if (size != kNumFields) {
+    return Mismatch("the config's length", static_cast<int64_t>(size), kNumFields);
+  }
+  JAXPIPE_RETURN_IF_ERROR(CheckWords(c));
+  const size_t operands = 2 + (c[kBiasKind] != 0) + (c[kHasResidual] != 0);
+  if (call->operands.size() != operands) {
+    return Mismatch("the number of operands", static_cast<int64_t>(call->operands.size()),
+                    static_cast<int64_t>(operands));
+  }
+  const size_t results = 1 + (c[kSavePreactivation] != 0);
+  if (call->results.size() != results) {
+    return Mismatch("the number of results", static_cast<int64_t>(call->results.size()),
+                    static_cast<int64_t>(results));
+  }
+  host::Gemm& gemm = call->gemm;
+  gemm.m = c[kM];
+  gemm.n = c[kN];
+  gemm.k = c[kK];
+  gemm.batch[0] = c[kBatch0];
+  gemm.batch[1] = c[kBatch1];
+  gemm.out_dtype = call->results[0].dtype;
+  JAXPIPE_RETURN_IF_ERROR(FillOperand("lhs", call->operands[0], c + kLhsRowStride, gemm.batch,
+                                      gemm.m, gemm.k, &gemm.lhs));
+  JAXPIPE_RETURN_IF_ERROR(FillOperand("rhs", call->operands[1], c + kRhsRowStride, gemm.batch,
+                                      gemm.k, gemm.n, &gemm.rhs));
+  JAXPIPE_RETURN_IF_ERROR(FillResult(*call, 0, gemm, &gemm.out));
+  JAXPIPE_RETURN_IF_ERROR(FillEpilogue(c, call));
+  FillSchedule(c, &call->schedule);
+  call->kernels = c[kIsa] == 0 ? host::BestKernels() : host::KernelsNamed(kIsaNames[c[kIsa]]);
+  if (call->kernels == nullptr) {
+    return InvalidArgument(std::string("this CPU or this build of jaxpipe has no ") +
+                           kIsaNames[c[kIsa]] + " kernels: leave HostSchedule.isa at 'auto'");
+  }
+  return Status();
+}
+
+}  // namespace jaxpipe

@@ -1,0 +1,160 @@
+// Copies of operands into words: lhs rows and rhs panels, widened and transposed on the way.
+// Include after one of simd_*.h.
+#ifndef JAXPIPE_HOST_COPY_KERNEL_H_
+#define JAXPIPE_HOST_COPY_KERNEL_H_
+
+#include "host/kernels.h"
+
+namespace jaxpipe::host {
+namespace {
+
+inline int64_t MinOf(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// A source seen as a matrix of words. A word is kRows x kCols source elements (1x1, 1x2 or 2x1).
+// Vector() reads kLanes words along a row of words; elements outside rows x cols read as zero in
+// Word() and must not be asked of Vector().
+template <int kElementBytes, int kRowsPerWord, int kColsPerWord>
+struct Source {
+  static constexpr int kRows = kRowsPerWord;
+  static constexpr int kCols = kColsPerWord;
+  static const char* At(const CopyArgs& args, int64_t row, int64_t col) {
+    return static_cast<const char*>(args.src) + (row * args.src_row + col) * kElementBytes;
+  }
+};
+
+struct F32Source : Source<4, 1, 1> {
+  static Simd::V Vector(const CopyArgs& args, int64_t r, int64_t c) {
+    return Simd::Load(reinterpret_cast<const float*>(At(args, r, c)));
+  }
+};
+struct BF16Source : Source<2, 1, 1> {
+  static Simd::V Vector(const CopyArgs& args, int64_t r, int64_t c) {
+    return Simd::LoadBF16(At(args, r, c));
+  }
+};
+struct F16Source : Source<2, 1, 1> {
+  static Simd::V Vector(const CopyArgs& args, int64_t r, int64_t c) {
+    return Simd::LoadF16(At(args, r, c));
+  }
+};
+// Pairs along a row of the source ("12") or down a column of it ("21").
+struct U16Pairs12 : Source<2, 1, 2> {
+  static Simd::V Vector(const CopyArgs& args, int64_t r, int64_t c) {
+    return Simd::AsFloats(Simd::LoadWords(At(args, r, 2 * c)));
+  }
+};
+struct U16Pairs21 : Source<2, 2, 1> {
+  static Simd::V Vector(const CopyArgs& args, int64_t r, int64_t c) {
+    return Simd::AsFloats(Simd::PairU16(At(args, 2 * r, c), At(args, 2 * r + 1, c)));
+  }
+};
+struct S8Pairs12 : Source<1, 1, 2> {
+  static Simd::V Vector(const CopyArgs& args, int64_t r, int64_t c) {
+    return Simd::AsFloats(Simd::WidenS8(At(args, r, 2 * c)));
+  }
+};
+struct S8Pairs21 : Source<1, 2, 1> {
+  static Simd::V Vector(const CopyArgs& args, int64_t r, int64_t c) {
+    return Simd::AsFloats(Simd::PairS8(At(args, 2 * r, c), At(args, 2 * r + 1, c)));
+  }
+};
+
+// kLanes words that start at word (r, c), `count` of them inside; the rest, and halves of words
+// that lie outside the source, are zero. Goes through a zeroed copy of the source's corner.
+template <class S, int kElementBytes>
+inline Simd::V Corner(const CopyArgs& args, int64_t r, int64_t c, int64_t count) {
+  alignas(64) char corner[S::kRows][S::kCols * Simd::kLanes * kElementBytes + 64] = {};
+  const int64_t cols = MinOf(count * S::kCols, args.cols - c * S::kCols);
+  for (int i = 0; i < S::kRows && r * S::kRows + i < args.rows; ++i) {
+    __builtin_memcpy(corner[i], S::At(args, r * S::kRows + i, c * S::kCols), cols * kElementBytes);
+  }
+  CopyArgs local;
+  local.src = corner;
+  local.src_row = sizeof(corner[0]) / kElementBytes;
+  return S::Vector(local, 0, 0);
+}
+
+template <class S, int kElementBytes>
+inline Simd::V LoadWordRow(const CopyArgs& args, int64_t r, int64_t c, int64_t whole_rows,
+                           int64_t whole_cols, int64_t word_cols) {
+  if (r < whole_rows && c + Simd::kLanes <= whole_cols) return S::Vector(args, r, c);
+  return Corner<S, kElementBytes>(args, r, c, MinOf(Simd::kLanes, word_cols - c));
+}
+
+// Stores `count` words of v.
+inline void StoreWords(float* p, Simd::V v, int64_t count) {
+  if (count >= Simd::kLanes) return Simd::Store(p, v);
+  alignas(64) float lanes[Simd::kLanes];
+  Simd::Store(lanes, v);
+  for (int64_t i = 0; i < count; ++i) p[i] = lanes[i];
+}
+
+// dst[r][c] = word(r, c).
+template <class S, int kElementBytes>
+void CopyStraight(const CopyArgs& args) {
+  const int64_t rows = (args.rows + S::kRows - 1) / S::kRows;
+  const int64_t cols = (args.cols + S::kCols - 1) / S::kCols;
+  const int64_t whole_rows = args.rows / S::kRows, whole_cols = args.cols / S::kCols;
+  float* dst = static_cast<float*>(args.dst);
+  for (int64_t r = 0; r < rows; ++r, dst += args.dst_row) {
+    for (int64_t c = 0; c < cols; c += Simd::kLanes) {
+      StoreWords(dst + c, LoadWordRow<S, kElementBytes>(args, r, c, whole_rows, whole_cols, cols),
+                 cols - c);
+    }
+  }
+}
+
+// dst[c][r] = word(r, c), in blocks of kLanes x kLanes.
+template <class S, int kElementBytes>
+void CopyTransposed(const CopyArgs& args) {
+  constexpr int kL = Simd::kLanes;
+  const int64_t rows = (args.rows + S::kRows - 1) / S::kRows;
+  const int64_t cols = (args.cols + S::kCols - 1) / S::kCols;
+  const int64_t whole_rows = args.rows / S::kRows, whole_cols = args.cols / S::kCols;
+  float* dst = static_cast<float*>(args.dst);
+  for (int64_t r = 0; r < rows; r += kL) {
+    const int64_t height = MinOf(kL, rows - r);
+    for (int64_t c = 0; c < cols; c += kL) {
+      Simd::V block[kL];
+      for (int i = 0; i < kL; ++i) {
+        block[i] = i < height
+                       ? LoadWordRow<S, kElementBytes>(args, r + i, c, whole_rows, whole_cols, cols)
+                       : Simd::Zero();
+      }
+      Simd::Transpose(block);
+      const int64_t width = MinOf(kL, cols - c);
+      for (int j = 0; j < width; ++j) {
+        StoreWords(dst + (c + j) * args.dst_row + r, block[j], height);
+      }
+    }
+  }
+}
+
+template <class S, int kElementBytes>
+void FillFloatCopies(Kernels* table, DType dtype) {
+  const int d = static_cast<int>(dtype);
+  table->lhs_rows[0][d] = table->rhs_rows[0][d] = &CopyStraight<S, kElementBytes>;
+  table->lhs_transposed[0][d] = table->rhs_transposed[0][d] = &CopyTransposed<S, kElementBytes>;
+}
+
+template <class Pairs12, class Pairs21, int kElementBytes>
+void FillPairCopies(Kernels* table, WordKind kind, DType dtype) {
+  const int k = static_cast<int>(kind), d = static_cast<int>(dtype);
+  table->lhs_rows[k][d] = &CopyStraight<Pairs12, kElementBytes>;
+  table->lhs_transposed[k][d] = &CopyTransposed<Pairs21, kElementBytes>;
+  table->rhs_rows[k][d] = &CopyStraight<Pairs21, kElementBytes>;
+  table->rhs_transposed[k][d] = &CopyTransposed<Pairs12, kElementBytes>;
+}
+
+inline void FillCopies(Kernels* table) {
+  FillFloatCopies<F32Source, 4>(table, DType::kF32);
+  FillFloatCopies<BF16Source, 2>(table, DType::kBF16);
+  FillFloatCopies<F16Source, 2>(table, DType::kF16);
+  FillPairCopies<U16Pairs12, U16Pairs21, 2>(table, WordKind::kBF16, DType::kBF16);
+  FillPairCopies<S8Pairs12, S8Pairs21, 1>(table, WordKind::kS16, DType::kS8);
+}
+
+}  // namespace
+}  // namespace jaxpipe::host
+
+#endif  // JAXPIPE_HOST_COPY_KERNEL_H_

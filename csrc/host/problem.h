@@ -1,0 +1,54 @@
+// What the host executor computes, as plain data: out = epilogue(sum_k lhs[m,k] * rhs[k,n]).
+#ifndef JAXPIPE_HOST_PROBLEM_H_
+#define JAXPIPE_HOST_PROBLEM_H_
+
+#include <cstdint>
+
+#include "host/dtype.h"
+
+namespace jaxpipe::host {
+
+enum class Activation : int { kNone = 0, kRelu, kGeluTanh, kGeluErf, kSilu, kTanh };
+inline constexpr int kNumActivations = 6;
+enum class BiasKind : int { kNone = 0, kColumn, kRow };
+
+// A matrix in memory: element (r, c) of batch entry (i, j) lies at
+// data + i * batch_stride[0] + j * batch_stride[1] + r * row_stride + c * col_stride (elements).
+// One of row_stride and col_stride is 1.
+struct Operand {
+  const void* data = nullptr;
+  DType dtype = DType::kF32;
+  int64_t row_stride = 0;
+  int64_t col_stride = 1;
+  int64_t batch_stride[2] = {0, 0};
+};
+
+// y = activation(alpha * acc + bias) + residual, rounded once; preactivation = alpha * acc + bias.
+struct Epilogue {
+  float alpha = 1.0f;
+  BiasKind bias_kind = BiasKind::kNone;
+  DType bias_dtype = DType::kF32;
+  const void* bias = nullptr;
+  Activation activation = Activation::kNone;
+  const void* residual = nullptr;  // dense, the result's shape and dtype
+  void* preactivation = nullptr;   // dense, the result's shape and dtype
+
+  bool IsIdentity() const {
+    return alpha == 1.0f && bias_kind == BiasKind::kNone && activation == Activation::kNone &&
+           residual == nullptr && preactivation == nullptr;
+  }
+};
+
+struct Gemm {
+  int64_t batch[2] = {1, 1};
+  int64_t m = 0, n = 0, k = 0;
+  Operand lhs;  // [m, k]
+  Operand rhs;  // [k, n]
+  void* out = nullptr;
+  DType out_dtype = DType::kF32;
+  Epilogue epilogue;
+};
+
+}  // namespace jaxpipe::host
+
+#endif  // JAXPIPE_HOST_PROBLEM_H_

@@ -1,0 +1,136 @@
+"""Runs a Problem on the CPU by csrc/host: problem and schedule -> one FFI call in the traced graph.
+
+In: a Matmul or Conv2d, a HostSchedule, JAX arrays whose memory is as the problem's layouts say.
+Out: traced results. It must not know primitives, derivatives or batching rules: ops/ calls it
+from a lowering. `default_schedule` is the rule that needs no model and no tuned record.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+
+import jax
+import numpy as np
+
+from jaxpipe import _native, settings
+from jaxpipe.errors import SettingError, UnsupportedError
+from jaxpipe.legality import require_host
+from jaxpipe.problem import ACTIVATIONS, Conv2d, Layout, Matmul, Problem
+from jaxpipe.runtime import targets
+from jaxpipe.schedule import HostSchedule
+
+CONFIG_VERSION = 1
+FLOATS = ("float32", "bfloat16", "float16")
+_BIAS_KINDS = ("none", "column", "row")
+_ISAS = ("auto", "portable", "avx2", "avx512", "avx512_bf16")
+_PATHS = ("packed", "stream")
+_ORDERS = ("panel", "row")
+_PACKS = ("item", "shared")
+
+
+def unsupported_reason(problem: Problem) -> str:
+    """Why csrc/host cannot compute `problem`, as a sentence; "" when it can."""
+    if isinstance(problem, Conv2d):
+        return "the host executor has no convolutions yet"
+    if problem.dtype == "int8":
+        if problem.out_dtype != "int32" or not problem.epilogue.is_identity:
+            return (
+                f"the host executor multiplies int8 into int32 without an epilogue, "
+                f"got {problem.out_dtype} with {problem.epilogue.describe() or 'no epilogue'}"
+            )
+        return ""
+    kinds = {"operands": problem.dtype, "result": problem.out_dtype}
+    if problem.epilogue.bias != "none":
+        kinds["bias"] = problem.bias_dtype
+    for what, dtype in kinds.items():
+        if dtype not in FLOATS:
+            return f"the host executor takes {', '.join(FLOATS)}, the {what} is {dtype}"
+    return ""
+
+
+def call(
+    problem: Problem,
+    schedule: HostSchedule,
+    lhs: jax.Array,
+    rhs: jax.Array,
+    bias: jax.Array | None = None,
+    residual: jax.Array | None = None,
+) -> tuple[jax.Array, ...]:
+    """The result of `problem`, and the pre-activation where its epilogue saves it.
+
+    lhs, rhs: arrays of any shape whose memory, in row-major order, is what problem.lhs and
+    problem.rhs describe. bias: n or m elements; residual: as the result. Results have shape
+    problem.batch + (m, n), row-major. Traceable on platform cpu; raises UnsupportedError,
+    ScheduleError.
+    """
+    if reason := unsupported_reason(problem):
+        raise UnsupportedError(f"{problem}: {reason}; use implementation='xla'")
+    require_host(schedule)
+    assert isinstance(problem, Matmul)
+    targets.register()
+    shape = (*problem.batch, problem.m, problem.n)
+    out = jax.ShapeDtypeStruct(shape, np.dtype(problem.out_dtype))
+    outs = [out, out] if problem.epilogue.save_preactivation else [out]
+    operands = [lhs, rhs, *(x for x in (bias, residual) if x is not None)]
+    config = np.array(encode(problem, schedule, thread_cap()), np.int64)
+    results = jax.ffi.ffi_call("jaxpipe_host_gemm", outs)(*operands, config=config)
+    return tuple(results)
+
+
+def thread_cap() -> int:
+    """JAXPIPE_HOST_THREADS, or 0 for no cap; SettingError when it is no positive number."""
+    text = settings.get("JAXPIPE_HOST_THREADS")
+    if text is None:
+        return 0
+    if not str(text).isdigit() or int(str(text)) < 1:
+        raise SettingError(
+            f"JAXPIPE_HOST_THREADS={text!r}: it takes a whole number of at least 1; "
+            "unset it to use all of XLA's pool"
+        )
+    return int(str(text))
+
+
+def encode(problem: Matmul, schedule: HostSchedule, cap: int) -> list[int]:
+    """The numbers that csrc/ffi/host_decode.cc reads, in its order."""
+    epilogue = problem.epilogue
+    batch = (1, 1, *problem.batch)[-2:]
+    threads = min(t for t in (schedule.threads, cap) if t) if schedule.threads or cap else 0
+    return [
+        CONFIG_VERSION,
+        *(problem.m, problem.n, problem.k),
+        *batch,
+        *_strides(problem.lhs, problem.lhs_ld, problem.lhs_batch_strides),
+        *_strides(problem.rhs, problem.rhs_ld, problem.rhs_batch_strides),
+        struct.unpack("<i", struct.pack("<f", epilogue.alpha))[0],
+        _BIAS_KINDS.index(epilogue.bias),
+        ACTIVATIONS.index(epilogue.activation),
+        int(epilogue.residual),
+        int(epilogue.save_preactivation),
+        _ISAS.index(schedule.isa),
+        _PATHS.index(schedule.path),
+        *(schedule.rows, schedule.strip, schedule.block_m, schedule.block_k),
+        _ORDERS.index(schedule.order),
+        _PACKS.index(schedule.pack),
+        *(schedule.stages, schedule.prefetch_rows, int(schedule.copy_lhs), threads),
+    ]
+
+
+def _strides(layout: Layout, ld: int, batch_strides: tuple[int, ...]) -> tuple[int, ...]:
+    """(row, column, batch 0, batch 1) strides in elements."""
+    rows_cols = (1, ld) if layout.transposed else (ld, 1)
+    return (*rows_cols, *(0, 0, *batch_strides)[-2:])
+
+
+@functools.cache
+def default_schedule(problem: Problem) -> HostSchedule:
+    """The schedule by rule, from the problem and this machine's facts alone."""
+    info = _native.host_info()
+    if isinstance(problem, Conv2d):
+        return HostSchedule()
+    if problem.m <= 8 and not problem.rhs.transposed:
+        return HostSchedule(path="stream", strip=512, prefetch_rows=8)
+    row_bytes = problem.lhs_ld * (4 if problem.dtype == "float32" else 2)
+    aliases = row_bytes % 2048 == 0 and problem.m > 8 and not problem.lhs.transposed
+    del info
+    return HostSchedule(strip=64, copy_lhs=aliases)
