@@ -302,6 +302,11 @@ class Geometry:
         return ROW_BYTES // DTYPES[self.store_dtype].size_bytes
 
     @property
+    def panel_parts(self) -> int:
+        """128-byte wide boxes of one panel: a swapped atom has 64 columns whatever their size."""
+        return ATOM_ROWS // self.panel_columns if self.schedule.swap_operands else 1
+
+    @property
     def panel_rows(self) -> int:
         """Result rows (m) of one panel."""
         return self.b.tile if self.schedule.swap_operands else ATOM_ROWS
@@ -318,7 +323,7 @@ class Geometry:
         s = self.schedule
         b = s.smem_stages * self.a.stage_bytes
         panels = b + s.smem_stages * self.b.stage_bytes
-        panel_bytes = self.panel_rows * ROW_BYTES
+        panel_bytes = self.panel_parts * self.panel_rows * ROW_BYTES
         full = panels + s.consumers * PANEL_BUFFERS * panel_bytes
         empty = full + 8 * s.smem_stages
         turn = empty + 8 * s.smem_stages

@@ -143,7 +143,12 @@ def _patch_boxes(g: Geometry, op: Operand, multicast: bool) -> tuple[Box, ...]:
     return tuple(
         Box(
             f"({i}{own}) * {ATOM_ROWS * 128}u + {panel * op.panel_bytes}u",
-            (_plus("c0", panel * op.row_elements), f"patch[{i}].x + dx", f"patch[{i}].y + dy", f"patch[{i}].image"),
+            (
+                _plus("c0", panel * op.row_elements),
+                f"patch[{i}].x + dx",
+                f"patch[{i}].y + dy",
+                f"patch[{i}].image",
+            ),
             multicast,
         )
         for i in range(count)
@@ -184,7 +189,8 @@ def result_map(g: Geometry, role: BufferRole) -> TensorMap:
         box = (g.panel_columns, g.patch.width, g.patch.height, g.patch.images)
         return _map(role, g.store_dtype, dims, pitches, box, size)
     planes = p.batch_size * s.split_k
-    dims, pitches, box = (p.n, p.m), (p.n,), (g.panel_columns, g.panel_rows)
-    if planes > 1:
-        dims, pitches, box = (*dims, planes), (*pitches, p.n * p.m), (*box, 1)
-    return _map(role, g.store_dtype, dims, pitches, box, size)
+    outer = (planes,) if planes > 1 else ()
+    return _map(
+        role, g.store_dtype, (p.n, p.m, *outer), (p.n, *(p.n * p.m for _ in outer)),
+        (g.panel_columns, g.panel_rows, *(1 for _ in outer)), size,
+    )  # fmt: skip

@@ -31,13 +31,6 @@ __device__ __forceinline__ void fence_proxy_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Barrier of `kThreads` threads with an identifier other than 0, which __syncthreads has. The
-// identifier is immediate: a register would reserve all sixteen.
-template <int kBarrier, int kThreads>
-__device__ __forceinline__ void bar_sync() {
-  asm volatile("bar.sync %0, %1;" ::"n"(kBarrier), "n"(kThreads) : "memory");
-}
-
 __device__ __forceinline__ unsigned cluster_ctarank() {
   unsigned rank;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
@@ -51,4 +44,9 @@ __device__ __forceinline__ void barrier_cluster_sync() {
       "barrier.cluster.arrive.relaxed.aligned;\n"
       "barrier.cluster.wait.acquire.aligned;" ::
           : "memory");
+}
+
+// Barrier of one warpgroup: identifiers 1 and up, 0 is __syncthreads.
+__device__ __forceinline__ void bar_sync_group(int warpgroup) {
+  asm volatile("bar.sync %0, 128;" ::"r"(warpgroup) : "memory");
 }

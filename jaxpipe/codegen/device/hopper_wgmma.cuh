@@ -27,3 +27,16 @@ __device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned shared,
          (unsigned long long)(leading_bytes >> 4) << 16 |
          (unsigned long long)(stride_bytes >> 4) << 32 | swizzle_128;
 }
+
+// Keeps every use of these accumulators on its side of this point: the compiler does not know
+// that a wgmma in flight still writes them.
+template <int kCount>
+__device__ __forceinline__ void pin(float (&d)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+template <int kCount>
+__device__ __forceinline__ void pin(int (&d)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(d[i])::"memory");
+}
