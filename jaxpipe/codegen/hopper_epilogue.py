@@ -426,7 +426,7 @@ def _direct_store(g: Geometry, role: BufferRole, column: str, row: str) -> str:
 for (int i = threadIdx.x % 128; i < {rows * 8 * g.panel_parts}; i += 128) {{
   const int r = i / 8 % {rows}, to_column = {column} + {part}i % 8 * {16 // size};
 {indent(where)}  const uint4 value = ld_shared_v4(buffer + i / 8 * 128 + ((i % 8 ^ (r & 7)) << 4));
-  if (inside)
-    store_pieces<{piece}>((char*)({role} + to_row * kN + to_column), value, (kN - to_column) * {size});
+  char* to = (char*)({role} + to_row * kN + to_column);
+  if (inside) store_pieces<{piece}>(to, value, (kN - to_column) * {size});
 }}
 """

@@ -14,6 +14,8 @@ from jaxpipe.codegen.hopper_source import indent
 from jaxpipe.geometry_hopper import PANEL_BUFFERS, ROW_BYTES, Geometry, Operand
 from jaxpipe.problem import Conv2d, Matmul
 
+UNROLL = 4  # steps of the main loop whose ring arithmetic the compiler may share
+MAX_UNROLL = 8
 COPY_LAG = 2  # stages whose cp.async may be in flight before the producer waits for the oldest
 
 
@@ -200,7 +202,8 @@ def _copy_lines(g: Geometry, op: Operand) -> str:
     const int line = i / {ROW_BYTES // chunk}, chunk = i % {ROW_BYTES // chunk};
     const int row = {row}, column = {column};
     const int valid = row < {rows} ? ({columns} - column) * {size} : 0;
-    const char* from = {op.role}_bytes + (valid > 0 ? ((long long)row * {ld} + column) * {size} : 0ll);
+    const long long offset = valid > 0 ? ((long long)row * {ld} + column) * {size} : 0ll;
+    const char* from = {op.role}_bytes + offset;
     {copy}
   }}
 }}
@@ -228,9 +231,10 @@ def consumer(g: Geometry, epilogue: str) -> str:
     body = (_k_range(g) + _main_loop(g) if g.k_tiles else _no_terms(g)) + epilogue
     if ping_pong and g.k_tiles:
         body += "ring.skip(k_end - k_begin);  // the other group's slots\n"
-    setup = "RingPosition<kStages> ring;\n" if g.k_tiles else ""
+    setup = "RingPosition<kStages> ring;\n" + _bases(g) if g.k_tiles else ""
     if ping_pong and g.k_tiles:
         setup += _turns(g)
+    work = setup + _tile_loop(body, step, first)
     return f"""\
     // ---- consumers
     setmaxnreg_inc<{g.registers.consumer}>();
@@ -239,7 +243,7 @@ def consumer(g: Geometry, epilogue: str) -> str:
     const unsigned panels = shared + kPanels + consumer * {PANEL_BUFFERS}u * kPanelBytes;
     unsigned panel_parity = 0;
     {kind} accumulators[kAtoms][kColumns / 2];
-{indent(setup, 2)}{indent(_tile_loop(body, step, first), 2)}    if (leader) bulk_wait_group_read<0>();  // shared memory outlives the stores
+{indent(work, 2)}    if (leader) bulk_wait_group_read<0>();  // stores still read shared memory
   }}
 """
 
@@ -279,8 +283,9 @@ wgmma_fence();
 for (int k = 0; k < kKInstructions; ++k)
 #pragma unroll
   for (int atom = 0; atom < kAtoms; ++atom)
-    {wgmma_name(g.wgmma, g.b.tile)}(accumulators[atom], {_advance(g.a, "a", "k", "atom")},
-      {_advance(g.b, "b", "k", "")}, k_tile > k_begin || k > 0);
+    {wgmma_name(g.wgmma, g.b.tile)}(
+        accumulators[atom], wgmma_descriptor({_advance(g.a, "a", "k", "atom")}),
+        wgmma_descriptor({_advance(g.b, "b", "k", "")}), k_tile > k_begin || k > 0);
 wgmma_commit_group();
 """
     if in_flight:
@@ -302,7 +307,7 @@ ring.advance();
     return f"""\
 // ---- main loop: {"one group of products stays in flight" if in_flight else "each step drains"}
 {turn_wait}{"unsigned previous = 0;" if in_flight else ""}
-#pragma unroll 1
+#pragma unroll {_unroll(g)}
 for (int k_tile = k_begin; k_tile < k_end; ++k_tile) {{
 {indent(issue)}}}
 {turn_pass}{drain}#pragma unroll
@@ -310,11 +315,25 @@ for (int atom = 0; atom < kAtoms; ++atom) pin(accumulators[atom]);
 """
 
 
-def _descriptors(g: Geometry) -> str:
+def _unroll(g: Geometry) -> int:
+    """Whole laps of the ring where they divide k: then every slot of the loop is a constant."""
+    stages = g.schedule.smem_stages
+    return stages if stages <= MAX_UNROLL and g.k_tiles % stages == 0 else UNROLL
+
+
+def _bases(g: Geometry) -> str:
+    """Low words of the descriptors in slot 0; later slots and instructions only add to them."""
     own = "" if g.schedule.ping_pong else f" + consumer * {g.atoms * g.a.atom_bytes}u"
     return f"""\
-const unsigned long long a = wgmma_descriptor({_slot(g, g.a)}{own}, {_leading(g.a)}u, 1024u);
-const unsigned long long b = wgmma_descriptor({_slot(g, g.b)}, {_leading(g.b)}u, 1024u);
+const unsigned a_base = wgmma_descriptor_low(shared + kA{own}, {_leading(g.a)}u);
+const unsigned b_base = wgmma_descriptor_low(shared + kB, {_leading(g.b)}u);
+"""
+
+
+def _descriptors(g: Geometry) -> str:
+    return """\
+const unsigned a = a_base + ring.slot * (kAStage / 16);
+const unsigned b = b_base + ring.slot * (kBStage / 16);
 """
 
 

@@ -17,15 +17,17 @@ __device__ __forceinline__ void wgmma_wait_group() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// Descriptor of a tile with 128-byte swizzle that starts at a multiple of 1024 bytes.
-// stride_bytes: from 8 rows to the next 8. leading_bytes: between panels of an MN-major tile.
-__device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned shared,
-                                                               unsigned leading_bytes,
-                                                               unsigned stride_bytes) {
-  const unsigned long long swizzle_128 = 1ull << 62;
-  return (unsigned long long)((shared & 0x3FFFFu) >> 4) |
-         (unsigned long long)(leading_bytes >> 4) << 16 |
-         (unsigned long long)(stride_bytes >> 4) << 32 | swizzle_128;
+// A descriptor of a tile whose rows are 128 bytes, swizzled, from a multiple of 1024 bytes on.
+// Its low word holds the address and the bytes between panels of an MN-major tile, both in units
+// of 16 bytes: adding to it moves the start. The high word is fixed: 8 rows are 1024 bytes, 128-byte
+// swizzle.
+__device__ __forceinline__ unsigned wgmma_descriptor_low(unsigned shared, unsigned panel_bytes) {
+  return (shared & 0x3FFFFu) >> 4 | panel_bytes >> 4 << 16;
+}
+
+__device__ __forceinline__ unsigned long long wgmma_descriptor(unsigned low) {
+  const unsigned long long high = 1024 >> 4 | 1u << 30;
+  return high << 32 | low;
 }
 
 // Keeps every use of these accumulators on its side of this point: the compiler does not know
