@@ -41,6 +41,21 @@ enum Field : size_t {
   kPrefetchRows,
   kCopyLhs,
   kThreads,
+  kIsConvolution,
+  kImageBatch,
+  kImageHeight,
+  kImageWidth,
+  kImageChannels,
+  kOutHeight,
+  kOutWidth,
+  kKernelH,
+  kKernelW,
+  kStrideH,
+  kStrideW,
+  kPadTop,
+  kPadLeft,
+  kDilationH,
+  kDilationW,
   kNumFields,
 };
 
@@ -68,15 +83,16 @@ Status CheckWords(const int64_t* c) {
       {kPath, "path", 2},
       {kOrder, "order", 2},
       {kPack, "pack", 2},
+      {kIsConvolution, "convolution flag", 2},
   };
   for (const Limit& limit : limits) {
     if (c[limit.field] < 0 || c[limit.field] >= limit.end) {
       return Mismatch(std::string("the number of ") + limit.name, c[limit.field], limit.end - 1);
     }
   }
-  for (size_t i = kM; i <= kRhsBatchStride1; ++i) {
-    if (c[i] < 0) {
-      return InvalidArgument("jaxpipe_host_gemm: size or stride " + std::to_string(i) + " is " +
+  for (size_t i = kM; i < kNumFields; ++i) {
+    if (i != kAlphaBits && c[i] < 0) {
+      return InvalidArgument("jaxpipe_host_gemm: field " + std::to_string(i) + " is " +
                              std::to_string(c[i]) + ": it must be >= 0");
     }
   }
@@ -98,6 +114,35 @@ Status FillOperand(const char* name, const HostBuffer& buffer, const int64_t* st
   return InvalidArgument(std::string("jaxpipe_host_gemm: ") + name + " has " +
                          std::to_string(buffer.elements) +
                          " elements, its layout reaches element " + std::to_string(last));
+}
+
+Status FillImage(const int64_t* c, HostCall* call) {
+  host::Image& image = call->image;
+  image.height = c[kImageHeight];
+  image.width = c[kImageWidth];
+  image.channels = c[kImageChannels];
+  image.out_height = c[kOutHeight];
+  image.out_width = c[kOutWidth];
+  image.kernel_h = c[kKernelH];
+  image.kernel_w = c[kKernelW];
+  image.stride_h = c[kStrideH];
+  image.stride_w = c[kStrideW];
+  image.pad_top = c[kPadTop];
+  image.pad_left = c[kPadLeft];
+  image.dilation_h = c[kDilationH];
+  image.dilation_w = c[kDilationW];
+  host::Gemm& gemm = call->gemm;
+  const HostBuffer& buffer = call->operands[0];
+  const int64_t elements = c[kImageBatch] * image.height * image.width * image.channels;
+  if (buffer.elements != elements) return Mismatch("the image's size", buffer.elements, elements);
+  const int64_t pixels = c[kImageBatch] * image.out_height * image.out_width;
+  if (gemm.m != pixels) return Mismatch("the number of result pixels", gemm.m, pixels);
+  const int64_t terms = image.kernel_h * image.kernel_w * image.channels;
+  if (gemm.k != terms) return Mismatch("the number of filter terms", gemm.k, terms);
+  gemm.lhs.data = buffer.data;
+  gemm.lhs.dtype = buffer.dtype;
+  gemm.image = &image;
+  return Status();
 }
 
 Status FillResult(const HostCall& call, size_t index, const host::Gemm& gemm, void** out) {
@@ -184,8 +229,12 @@ Status DecodeHostCall(const int64_t* c, size_t size, HostCall* call) {
   gemm.batch[0] = c[kBatch0];
   gemm.batch[1] = c[kBatch1];
   gemm.out_dtype = call->results[0].dtype;
-  JAXPIPE_RETURN_IF_ERROR(FillOperand("lhs", call->operands[0], c + kLhsRowStride, gemm.batch,
-                                      gemm.m, gemm.k, &gemm.lhs));
+  if (c[kIsConvolution]) {
+    JAXPIPE_RETURN_IF_ERROR(FillImage(c, call));
+  } else {
+    JAXPIPE_RETURN_IF_ERROR(FillOperand("lhs", call->operands[0], c + kLhsRowStride, gemm.batch,
+                                        gemm.m, gemm.k, &gemm.lhs));
+  }
   JAXPIPE_RETURN_IF_ERROR(FillOperand("rhs", call->operands[1], c + kRhsRowStride, gemm.batch,
                                       gemm.k, gemm.n, &gemm.rhs));
   JAXPIPE_RETURN_IF_ERROR(FillResult(*call, 0, gemm, &gemm.out));

@@ -25,6 +25,7 @@ struct HostBuffer {
 struct HostCall {
   std::vector<HostBuffer> operands, results;
   host::Gemm gemm;
+  host::Image image;  // of a convolution: gemm.image points here
   host::Schedule schedule;
   const host::Kernels* kernels = nullptr;
 };

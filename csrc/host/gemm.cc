@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "host/image.h"
 #include "host/parallel.h"
 #include "host/plan.h"
 #include "host/scratch.h"
@@ -38,7 +39,8 @@ class Call {
   };
   // What an item's tiles read and write.
   struct Work {
-    const char* lhs = nullptr;  // row m0, word 0
+    char* lhs_copy = nullptr;   // kItemCopy: room for the item's rows of one k block
+    const char* lhs = nullptr;  // row m0, first word of the current k block
     char* panels = nullptr;     // of this strip and k block; unused when shared
     float* sums = nullptr;      // of the whole item, when k is blocked
     int64_t sums_row = 0;
@@ -53,11 +55,11 @@ class Call {
   int64_t RhsBatchBytes() const { return p_.panels * PanelBytes(p_.gemm.k); }
 
   void RunItem(int phase, int64_t index);
-  void CopyLhs(int64_t batch, int64_t m0, int64_t m1, char* dst) const;
+  void CopyLhs(int64_t batch, const ImageRect& rect, char* dst) const;
   void PackPanel(int64_t batch, int64_t n, int64_t k0, int64_t k1, char* dst) const;
   Item ItemAt(int64_t index) const;
   bool PrepareWork(const Item& item, Work* work) const;
-  void ComputeBlocks(const Item& item, const Work& work) const;
+  const char* LhsBlock(const Item& item, const Work& work, int64_t k0, int64_t k1) const;
   void ComputeBlock(const Item& item, const Work& work, int64_t kb) const;
   const char* Panel(const Item& item, const Work& work, int64_t n, int64_t kb) const;
   void ComputeTile(const Item& item, const Work& work, int64_t kb, int64_t m, int64_t rows,
@@ -109,7 +111,7 @@ void Call::RunItem(int phase, int64_t index) {
     if (index < LhsChunks()) {
       const int64_t batch = index / per_batch, m0 = index % per_batch * kLhsChunkRows;
       char* dst = lhs_ + batch * LhsBatchBytes() + m0 * p_.lhs_row_bytes;
-      return CopyLhs(batch, m0, std::min(gemm.m, m0 + kLhsChunkRows), dst);
+      return CopyLhs(batch, {m0, std::min(gemm.m, m0 + kLhsChunkRows), 0, gemm.k}, dst);
     }
     index -= LhsChunks();
   }
@@ -125,31 +127,33 @@ void Call::RunItem(int phase, int64_t index) {
     return;
   }
   if (p_.stream) {
-    ComputeStream(item, work);
-  } else {
-    ComputeBlocks(item, work);
+    work.lhs = LhsBlock(item, work, 0, gemm.k);
+    return ComputeStream(item, work);
+  }
+  for (int64_t kb = 0; kb < p_.blocks_k; ++kb) {
+    const int64_t k0 = kb * p_.block_k;
+    work.lhs = LhsBlock(item, work, k0, std::min(gemm.k, k0 + p_.block_k));
+    ComputeBlock(item, work, kb);
   }
 }
 
-// Rows m0..m1 of lhs as words, at dst.
-void Call::CopyLhs(int64_t batch, int64_t m0, int64_t m1, char* dst) const {
+// A rectangle of lhs as rows of words, at dst.
+void Call::CopyLhs(int64_t batch, const ImageRect& rect, char* dst) const {
+  if (p_.gemm.image != nullptr) {
+    return GatherImage(p_.gemm, *p_.kernels, p_.kind, rect, p_.lhs_row_bytes, dst);
+  }
   const Operand& lhs = p_.gemm.lhs;
+  const int64_t rows = rect.m1 - rect.m0, cols = rect.k1 - rect.k0;
+  const bool transposed = lhs.col_stride != 1;
   CopyArgs args;
-  args.src = At(lhs, batch, p_.gemm.batch[1], m0, 0);
+  args.src = At(lhs, batch, p_.gemm.batch[1], rect.m0, rect.k0);
+  args.src_row = transposed ? lhs.col_stride : lhs.row_stride;
+  args.rows = transposed ? cols : rows;
+  args.cols = transposed ? rows : cols;
   args.dst = dst;
   args.dst_row = p_.lhs_row_bytes / 4;
   const int kind = static_cast<int>(p_.kind), dtype = static_cast<int>(lhs.dtype);
-  if (lhs.col_stride == 1) {
-    args.src_row = lhs.row_stride;
-    args.rows = m1 - m0;
-    args.cols = p_.gemm.k;
-    p_.kernels->lhs_rows[kind][dtype](args);
-  } else {
-    args.src_row = lhs.col_stride;
-    args.rows = p_.gemm.k;
-    args.cols = m1 - m0;
-    p_.kernels->lhs_transposed[kind][dtype](args);
-  }
+  (transposed ? p_.kernels->lhs_transposed : p_.kernels->lhs_rows)[kind][dtype](args);
 }
 
 // Columns n.. of rhs, k0..k1, as one panel at dst; columns beyond n are zero.
@@ -182,21 +186,26 @@ Call::Item Call::ItemAt(int64_t index) const {
   return {batch, m0, std::min(p_.gemm.m, m0 + p_.block_m), n0, std::min(p_.gemm.n, n0 + p_.strip)};
 }
 
-bool Call::PrepareWork(const Item& item, Work* work) const {
-  const int64_t rows = item.m1 - item.m0;
+// The item's rows from k0 on, in words; copies k0..k1 of them where items copy.
+const char* Call::LhsBlock(const Item& item, const Work& work, int64_t k0, int64_t k1) const {
   switch (p_.lhs_mode) {
     case LhsMode::kDirect:
-      work->lhs = At(p_.gemm.lhs, item.batch, p_.gemm.batch[1], item.m0, 0);
-      break;
+      return At(p_.gemm.lhs, item.batch, p_.gemm.batch[1], item.m0, k0);
     case LhsMode::kSharedCopy:
-      work->lhs = lhs_ + item.batch * LhsBatchBytes() + item.m0 * p_.lhs_row_bytes;
+      return lhs_ + item.batch * LhsBatchBytes() + item.m0 * p_.lhs_row_bytes +
+             k0 / p_.per_word * 4;
+    case LhsMode::kItemCopy:
       break;
-    case LhsMode::kItemCopy: {
-      char* copy = Bytes(ThreadScratch(ScratchSlot::kItemLhs, rows * p_.lhs_row_bytes));
-      if (copy == nullptr) return false;
-      CopyLhs(item.batch, item.m0, item.m1, copy);
-      work->lhs = copy;
-    }
+  }
+  CopyLhs(item.batch, {item.m0, item.m1, k0, k1}, work.lhs_copy);
+  return work.lhs_copy;
+}
+
+bool Call::PrepareWork(const Item& item, Work* work) const {
+  const int64_t rows = item.m1 - item.m0;
+  if (p_.lhs_mode == LhsMode::kItemCopy) {
+    work->lhs_copy = Bytes(ThreadScratch(ScratchSlot::kItemLhs, rows * p_.lhs_row_bytes));
+    if (work->lhs_copy == nullptr) return false;
   }
   if (!p_.shared_rhs && !p_.stream) {
     const int64_t panels = p_.strip / p_.kernels->panel_cols;
@@ -213,10 +222,6 @@ bool Call::PrepareWork(const Item& item, Work* work) const {
   const int64_t tile_bytes = kMaxTileRows * kMaxPanelCols * 4;
   work->tile = static_cast<float*>(ThreadScratch(ScratchSlot::kTile, tile_bytes));
   return work->tile != nullptr;
-}
-
-void Call::ComputeBlocks(const Item& item, const Work& work) const {
-  for (int64_t kb = 0; kb < p_.blocks_k; ++kb) ComputeBlock(item, work, kb);
 }
 
 const char* Call::Panel(const Item& item, const Work& work, int64_t n, int64_t kb) const {
@@ -262,7 +267,7 @@ void Call::ComputeTile(const Item& item, const Work& work, int64_t kb, int64_t m
   const bool narrow = cols <= panel / 2;
   TileArgs args;
   args.k = std::min(p_.gemm.k - k0, p_.block_k);
-  args.lhs = work.lhs + (m - item.m0) * p_.lhs_row_bytes + k0 / p_.per_word * 4;
+  args.lhs = work.lhs + (m - item.m0) * p_.lhs_row_bytes;
   args.lhs_row_bytes = p_.lhs_row_bytes;
   args.panel = Panel(item, work, n, kb);
   args.accumulate = kb > 0;
@@ -334,6 +339,9 @@ void Call::ComputeStream(const Item& item, const Work& work) const {
 }
 
 Status Validate(const Gemm& gemm) {
+  if (gemm.image != nullptr && gemm.lhs.dtype == DType::kS8) {
+    return InvalidArgument("the host executor has no int8 convolutions");
+  }
   for (const Operand* operand : {&gemm.lhs, &gemm.rhs}) {
     if (operand->row_stride != 1 && operand->col_stride != 1) {
       return InvalidArgument("an operand has row stride " + std::to_string(operand->row_stride) +

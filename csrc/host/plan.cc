@@ -16,6 +16,7 @@ WordKind KindOf(DType dtype, const Kernels& kernels) {
 
 // A batch dimension over which rhs is the same and lhs rows run on is part of m.
 void FoldBatches(Gemm* gemm) {
+  if (gemm->image != nullptr) return;
   if (gemm->epilogue.bias_kind == BiasKind::kRow) return;  // the row bias repeats every m
   for (int axis = 1; axis >= 0; --axis) {
     if (axis == 0 && gemm->batch[1] != 1) return;
@@ -36,19 +37,21 @@ bool NativeWords(const Plan& plan) {
 bool CanStream(const Plan& plan) {
   const Gemm& gemm = plan.gemm;
   return gemm.rhs.col_stride == 1 && gemm.m <= plan.kernels->stream_rows &&
-         plan.kind != WordKind::kS16;
+         plan.kind != WordKind::kS16 && gemm.image == nullptr;
 }
 
 void PlanLhs(Plan* plan) {
   const Gemm& gemm = plan->gemm;
   plan->words = CeilDiv(gemm.k, plan->per_word);
-  const bool readable = NativeWords(*plan) && gemm.lhs.col_stride == 1;
+  const bool readable = NativeWords(*plan) && gemm.lhs.col_stride == 1 && gemm.image == nullptr;
   if (readable && !plan->schedule.copy_lhs) {
     plan->lhs_mode = LhsMode::kDirect;
     plan->lhs_row_bytes = gemm.lhs.row_stride * SizeOf(gemm.lhs.dtype);
     return;
   }
-  plan->lhs_mode = plan->stream || plan->strips == 1 ? LhsMode::kItemCopy : LhsMode::kSharedCopy;
+  const bool by_item = plan->stream || plan->strips == 1 || gemm.image != nullptr;
+  plan->lhs_mode = by_item ? LhsMode::kItemCopy : LhsMode::kSharedCopy;
+  if (by_item && !plan->stream) plan->words = std::min(plan->words, plan->block_k / plan->per_word);
   // An odd number of cache lines, so that the rows of a tile fall into different sets.
   plan->lhs_row_bytes = (CeilDiv(plan->words * 4, 64) | 1) * 64;
 }

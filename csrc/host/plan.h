@@ -16,7 +16,7 @@ inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 enum class LhsMode {
   kDirect,      // rows are read where they lie
   kSharedCopy,  // rows of words, copied once for the whole call (phase 0)
-  kItemCopy,    // rows of words, copied by each item
+  kItemCopy,    // rows of words of one k block, copied by each item
 };
 
 struct Plan {
@@ -34,7 +34,7 @@ struct Plan {
   int64_t block_m = 0, block_k = 0, strip = 0;
   int64_t blocks_m = 0, blocks_k = 0, strips = 0;
   int64_t panels = 0;         // panels of rhs, all strips
-  int64_t words = 0;          // words of one lhs row
+  int64_t words = 0;          // words of one lhs row that the kernels read
   int64_t lhs_row_bytes = 0;  // of the rows that the kernels read
   int threads = 1;
 

@@ -39,11 +39,23 @@ struct Epilogue {
   }
 };
 
+// The image of a convolution, NHWC. As the lhs of a product it has one row a result pixel and one
+// column a (filter row, filter column, channel); pixels outside the image are zero.
+struct Image {
+  int64_t height = 0, width = 0, channels = 0;
+  int64_t out_height = 0, out_width = 0;
+  int64_t kernel_h = 1, kernel_w = 1;
+  int64_t stride_h = 1, stride_w = 1;
+  int64_t pad_top = 0, pad_left = 0;
+  int64_t dilation_h = 1, dilation_w = 1;
+};
+
 struct Gemm {
   int64_t batch[2] = {1, 1};
   int64_t m = 0, n = 0, k = 0;
-  Operand lhs;  // [m, k]
-  Operand rhs;  // [k, n]
+  Operand lhs;                   // [m, k]; only data and dtype count where `image` is set
+  const Image* image = nullptr;  // lhs is a convolution's image
+  Operand rhs;                   // [k, n]
   void* out = nullptr;
   DType out_dtype = DType::kF32;
   Epilogue epilogue;

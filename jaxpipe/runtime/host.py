@@ -31,9 +31,7 @@ _PACKS = ("item", "shared")
 
 def unsupported_reason(problem: Problem) -> str:
     """Why csrc/host cannot compute `problem`, as a sentence; "" when it can."""
-    if isinstance(problem, Conv2d):
-        return "the host executor has no convolutions yet"
-    if problem.dtype == "int8":
+    if problem.dtype == "int8" and isinstance(problem, Matmul):
         if problem.out_dtype != "int32" or not problem.epilogue.is_identity:
             return (
                 f"the host executor multiplies int8 into int32 without an epilogue, "
@@ -60,17 +58,15 @@ def call(
     """The result of `problem`, and the pre-activation where its epilogue saves it.
 
     lhs, rhs: arrays of any shape whose memory, in row-major order, is what problem.lhs and
-    problem.rhs describe. bias: n or m elements; residual: as the result. Results have shape
-    problem.batch + (m, n), row-major. Traceable on platform cpu; raises UnsupportedError,
-    ScheduleError.
+    problem.rhs describe (a Conv2d: NHWC image, HWIO filter, dense). bias: n or m elements;
+    residual: as the result. Results have shape problem.batch + (m, n), or NHWC. Traceable
+    on platform cpu; raises UnsupportedError, ScheduleError.
     """
     if reason := unsupported_reason(problem):
         raise UnsupportedError(f"{problem}: {reason}; use implementation='xla'")
     require_host(schedule)
-    assert isinstance(problem, Matmul)
     targets.register()
-    shape = (*problem.batch, problem.m, problem.n)
-    out = jax.ShapeDtypeStruct(shape, np.dtype(problem.out_dtype))
+    out = jax.ShapeDtypeStruct(_out_shape(problem), np.dtype(problem.out_dtype))
     outs = [out, out] if problem.epilogue.save_preactivation else [out]
     operands = [lhs, rhs, *(x for x in (bias, residual) if x is not None)]
     config = np.array(encode(problem, schedule, thread_cap()), np.int64)
@@ -91,17 +87,14 @@ def thread_cap() -> int:
     return int(str(text))
 
 
-def encode(problem: Matmul, schedule: HostSchedule, cap: int) -> list[int]:
-    """The numbers that csrc/ffi/host_decode.cc reads, in its order."""
+def encode(problem: Problem, schedule: HostSchedule, cap: int) -> list[int]:
+    """The numbers that csrc/ffi/host_decode.cc reads, in its order; `cap` bounds the threads."""
     epilogue = problem.epilogue
-    batch = (1, 1, *problem.batch)[-2:]
     threads = min(t for t in (schedule.threads, cap) if t) if schedule.threads or cap else 0
     return [
         CONFIG_VERSION,
         *(problem.m, problem.n, problem.k),
-        *batch,
-        *_strides(problem.lhs, problem.lhs_ld, problem.lhs_batch_strides),
-        *_strides(problem.rhs, problem.rhs_ld, problem.rhs_batch_strides),
+        *_operands(problem),
         struct.unpack("<i", struct.pack("<f", epilogue.alpha))[0],
         _BIAS_KINDS.index(epilogue.bias),
         ACTIVATIONS.index(epilogue.activation),
@@ -113,7 +106,40 @@ def encode(problem: Matmul, schedule: HostSchedule, cap: int) -> list[int]:
         _ORDERS.index(schedule.order),
         _PACKS.index(schedule.pack),
         *(schedule.stages, schedule.prefetch_rows, int(schedule.copy_lhs), threads),
+        *_image(problem),
     ]
+
+
+def _out_shape(problem: Problem) -> tuple[int, ...]:
+    if isinstance(problem, Conv2d):
+        return (problem.batch, problem.out_height, problem.out_width, problem.n)
+    return (*problem.batch, problem.m, problem.n)
+
+
+def _operands(problem: Problem) -> tuple[int, ...]:
+    """Batch sizes and both operands' strides; a convolution is one product over all pixels."""
+    if isinstance(problem, Conv2d):
+        return (1, 1, problem.k, 1, 0, 0, problem.n, 1, 0, 0)
+    return (
+        *(1, 1, *problem.batch)[-2:],
+        *_strides(problem.lhs, problem.lhs_ld, problem.lhs_batch_strides),
+        *_strides(problem.rhs, problem.rhs_ld, problem.rhs_batch_strides),
+    )
+
+
+def _image(problem: Problem) -> tuple[int, ...]:
+    """The convolution's fields, zeros for a product (a pointwise convolution is one)."""
+    if isinstance(problem, Matmul) or problem.is_pointwise:
+        return (0,) * 15
+    return (
+        1,
+        *(problem.batch, problem.height, problem.width, problem.in_channels),
+        *(problem.out_height, problem.out_width),
+        *problem.kernel,
+        *problem.stride,
+        *(problem.padding[0][0], problem.padding[1][0]),
+        *problem.dilation,
+    )
 
 
 def _strides(layout: Layout, ld: int, batch_strides: tuple[int, ...]) -> tuple[int, ...]:
