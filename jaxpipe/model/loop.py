@@ -161,7 +161,7 @@ def mma_flops_hz(load: Workload, device: Device) -> float:
     """Rate of one SM for this problem's products through mma.sync (or the float32 cores)."""
     if load.unit == "fma":
         return device.fma_flops_hz / device.sm_count
-    return device.flops_hz(load.unit) * device.mma_sync_fraction / device.sm_count
+    return device.flops_hz(load.unit) * device.mma_sync_share / device.sm_count
 
 
 def bank_conflicts(table: ScheduleTable[GpuSchedule], tiles: Tiles, load: Workload) -> Ints:
@@ -186,10 +186,10 @@ def _copy(
 
     `ask` is what one block reads of L2 a step. One SM's port bounds its own blocks.
     """
-    miss = dram_step_bytes(tiles, load, resident, device.l2_bytes)
+    miss = dram_step_bytes(tiles, load, resident, device.l2_kept * device.l2_bytes)
     port_bps = device.l2_sm_bytes_per_clk * device.clock_hz
     l2 = np.maximum(resident * ask / device.l2_bps, per_sm * ask / port_bps)
-    dram = resident * miss / device.dram_bps
+    dram = resident * miss / (device.stream_bps)
     near = device.l2_latency_clk / device.clock_hz + l2
-    far = device.dram_latency_clk / device.clock_hz + dram
+    far = np.where(miss > 0, device.dram_latency_clk / device.clock_hz + dram, 0.0)
     return _Copy(np.maximum(near, far), l2, dram)

@@ -16,7 +16,6 @@ from jaxpipe.model.workload import Workload
 from jaxpipe.schedule import GpuSchedule
 
 SECTOR_BYTES = 32
-L2_KEPT = 0.75  # share of L2 that still holds operands while results stream through it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,18 +78,20 @@ def operand_step_bytes(tiles: Tiles, load: Workload) -> tuple[Floats, Floats]:
     )
 
 
-def dram_step_bytes(tiles: Tiles, load: Workload, resident: Ints, l2_bytes: int) -> Floats:
+def dram_step_bytes(tiles: Tiles, load: Workload, resident: Ints, l2_kept_bytes: float) -> Floats:
     """Bytes of device memory behind one block's k step, averaged over the kernel.
 
-    Compulsory: each operand byte once. Where the operands outgrow L2, each wave fetches its
-    distinct panels anew; between the two the share that outgrows decides.
+    Compulsory: each operand byte once, none of those that a warm L2 holds. Where the operands
+    outgrow L2, each wave fetches its distinct panels anew; between the two the share that outgrows
+    decides.
     """
     lhs, rhs = operand_step_bytes(tiles, load)
     rows, columns = panels(tiles, resident)
     anew = (rows * lhs / load.lhs_revisits + columns * rhs) / np.maximum(resident, 1)
     footprint = load.lhs_bytes + load.rhs_bytes
-    once = footprint / np.maximum(tiles.blocks * tiles.steps, 1)
-    outgrown = float(np.clip(footprint / (L2_KEPT * l2_bytes) - 1.0, 0.0, 1.0))
+    outgrown = float(np.clip(footprint / l2_kept_bytes - 1.0, 0.0, 1.0))
+    fetched = footprint * outgrown if load.is_warm else footprint
+    once = fetched / np.maximum(tiles.blocks * tiles.steps, 1)
     moved: Floats = np.minimum(once + outgrown * np.maximum(anew - once, 0.0), lhs + rhs)
     return moved
 
