@@ -142,9 +142,12 @@ def _hopper(
     runs under the other's main loop: a tile costs max(loop, (loop + epilogue) / 2).
     """
     cluster = table["cluster_m"] * table["cluster_n"]
-    grid = np.minimum(device.sm_count // cluster * cluster, tiles.blocks)
+    have = np.minimum(device.sm_count, table["persistent_blocks"]) // cluster * cluster
+    across = -(-tiles.tiles_m // table["cluster_m"]) * -(-tiles.tiles_n // table["cluster_n"])
+    total = across * cluster * load.batch * tiles.split_k
+    grid = np.minimum(np.maximum(have, cluster), total)
     main = hopper_main(table, tiles, load, device, grid)
-    waves = -(-tiles.blocks // np.maximum(grid, 1))
+    waves = -(-total // np.maximum(grid, 1))
     tile = tiles.steps * main.interval
     drain = _epilogue(tiles, load, device, grid)
     exposed = _exposed_epilogue(tiles, load, device)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jaxpipe.geometry_hopper import ATOM_ROWS
 from jaxpipe.model.table import Floats, Ints, ScheduleTable
 from jaxpipe.model.workload import Workload
 from jaxpipe.schedule import GpuSchedule
@@ -40,8 +41,11 @@ def tiles_of(table: ScheduleTable[GpuSchedule], load: Workload) -> Tiles:
     """The tile grid that each schedule lays over the result."""
     block_m, block_n, block_k = table["block_m"], table["block_n"], table["block_k"]
     tiles_m, tiles_n = -(-load.m // block_m), -(-load.n // block_n)
+    if load.atoms:
+        patched = -(-load.atoms // np.maximum(1, block_m // ATOM_ROWS))
+        tiles_m = np.where(table["family"] == "hopper", patched, tiles_m)
     split = table["split_k"]
-    k_tiles = -(-load.k // block_k)
+    k_tiles = load.taps * -(-(load.k // load.taps) // block_k)
     steps = -(-k_tiles // split)
     blocks = load.batch * tiles_m * tiles_n * split
     group = np.clip(table["raster_group"], 1, tiles_m)

@@ -5,9 +5,13 @@ In: a Problem. Out: a Workload. It must not know schedules or devices.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
+from jaxpipe.geometry_hopper import Role, operand_alignment, patch_of
 from jaxpipe.problem import DTYPES, Conv2d, Matmul, Problem
+
+ROLES: tuple[Role, ...] = ("lhs", "rhs")
 
 # Float operations of one epilogue element, counted in issued instructions of one lane: tanh.approx
 # and ex2 are one each; erf is about 20 (research: rational fit or erff).
@@ -23,7 +27,10 @@ class Workload:
     Sizes are elements, bytes say so. lhs_bytes and rhs_bytes are the distinct operand bytes in
     device memory (for a convolution the image, not its im2col matrix). lhs_revisits is how often a
     block's walk over k meets each lhs byte again (a convolution's taps). unit names the row of
-    Device.tensor_flops_hz that multiplies, "fma" the float32 cores. is_warm: operands that fit L2
+    Device.tensor_flops_hz that multiplies, "fma" the float32 cores. has_tma_operands:
+    TMA can address both. taps: separate walks over k /
+    taps terms (filter positions). atoms: 64-row patches that cover m in the "hopper" family, 0
+    where rows are simply counted. is_warm: operands that fit L2
     are there already, as when one kernel is timed in a loop.
     """
 
@@ -43,6 +50,9 @@ class Workload:
     lhs_align_bytes: int
     rhs_align_bytes: int
     unit: str
+    has_tma_operands: bool = True
+    taps: int = 1
+    atoms: int = 0
     is_warm: bool = False
 
     @property
@@ -58,11 +68,9 @@ class Workload:
 
 def workload(problem: Problem, *, is_warm: bool = False) -> Workload:
     """The Workload of `problem`."""
-    match problem:
-        case Matmul():
-            return replace(_matmul(problem), is_warm=is_warm)
-        case Conv2d():
-            return replace(_conv2d(problem), is_warm=is_warm)
+    load = _matmul(problem) if isinstance(problem, Matmul) else _conv2d(problem)
+    has_tma = all(operand_alignment(problem, role) == 16 for role in ROLES)
+    return replace(load, is_warm=is_warm, has_tma_operands=has_tma)
 
 
 def _matmul(p: Matmul) -> Workload:
@@ -93,7 +101,8 @@ def _conv2d(p: Conv2d) -> Workload:
         lhs_align_bytes=_alignment(p.in_channels * size),
         rhs_align_bytes=_alignment(p.out_channels * size),
         unit=_unit(p), write_bytes=_write_bytes(p), read_bytes=_read_bytes(p),
-        epilogue_ops=_epilogue_ops(p),
+        epilogue_ops=_epilogue_ops(p), taps=p.kernel[0] * p.kernel[1],
+        atoms=math.prod(patch_of(p).counts(p)),
     )  # fmt: skip
 
 
