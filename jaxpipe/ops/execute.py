@@ -1,0 +1,154 @@
+"""One call on one device: choose the executor, run the kernel, write the ledger.
+
+In: a spec, a fusion, operands (traced, local to a device), the platform that is lowered for. Out:
+the results. EXECUTORS is the table of what can run a Problem; implementation=None tries those of
+the platform in order and ends with lax, a named one raises UnsupportedError when it cannot serve.
+It must not know derivatives, batching or meshes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxpipe.errors import JaxpipeError, UnsupportedError
+from jaxpipe.ops import coverage, epilogue
+from jaxpipe.ops.coverage import Site
+from jaxpipe.ops.epilogue import Fusion
+from jaxpipe.ops.options import Implementation, Options
+from jaxpipe.ops.plan import Plan
+from jaxpipe.ops.specs import Spec
+from jaxpipe.problem import Problem
+from jaxpipe.runtime import host
+
+Operands = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A kernel that is ready: `call` takes the operands by role; schedule and source are for
+    people."""
+
+    call: Callable[[Operands], tuple[Any, ...]]
+    schedule: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Executor:
+    """Something that runs Problems: on these platforms, with TensorFloat-32 or without.
+
+    serve makes the kernel of a problem under the caller's options; UnsupportedError when it has
+    none, with the reason.
+    """
+
+    name: Implementation
+    platforms: tuple[str, ...]
+    has_tf32: bool
+    serve: Callable[[Problem, Options], Served]
+    remedy: str
+
+
+def _serve_host(problem: Problem, options: Options) -> Served:
+    schedule = host.default_schedule(problem)
+
+    def call(operands: Operands) -> tuple[Any, ...]:
+        return host.call(problem, schedule, **operands)
+
+    return Served(call, str(schedule), "model")
+
+
+EXECUTORS: dict[str, Executor] = {
+    e.name: e
+    for e in (
+        Executor("host", ("cpu",), False, _serve_host, "it runs on the CPU only"),
+    )
+}  # fmt: skip
+# What implementation=None tries, by platform; lax serves the rest.
+PREFERENCE: dict[str, tuple[Implementation, ...]] = {"cpu": ("host",), "cuda": ("cuda",)}
+
+
+def run(
+    *operands: Any, spec: Spec, fusion: Fusion, platform: str
+) -> list[Any]:
+    """[y] or [y, pre-activation] of `spec` with `fusion` on one device of `platform`."""
+    named = spec.options.implementation
+    if named not in (None, "xla"):
+        return _run_kernel(_require(named, platform, spec, operands), spec, fusion, operands)
+    reason = "asked for" if named else f"no kernels for platform {platform}"
+    for name in () if named else PREFERENCE.get(platform, ()):
+        try:
+            return _run_kernel(EXECUTORS[name], spec, fusion, operands)
+        except UnsupportedError as error:
+            reason = str(error)
+    return run_reference(*operands, spec=spec, fusion=fusion, reason=reason)
+
+
+def _require(name: str, platform: str, spec: Spec, operands: tuple[Any, ...]) -> Executor:
+    """The executor that the caller insists on; UnsupportedError when the platform is not its."""
+    executor = EXECUTORS[name]
+    if platform not in executor.platforms:
+        lhs, rhs = (jax.typeof(x) for x in operands[:2])
+        raise UnsupportedError(
+            f"implementation={name!r} for {spec.describe(lhs, rhs)}: this program is compiled for "
+            f"{platform}, {name} runs on {', '.join(executor.platforms)}: {executor.remedy}; "
+            "implementation=None picks what applies"
+        )
+    return executor
+
+
+def _run_kernel(
+    executor: Executor, spec: Spec, fusion: Fusion, operands: tuple[Any, ...]
+) -> list[Any]:
+    """Plan, serve, call; UnsupportedError from any of them names the call."""
+    lhs, rhs, *extras = operands
+    bias, residual = fusion.split(tuple(extras))
+    types = jax.typeof(lhs), jax.typeof(rhs)
+    try:
+        plan = spec.plan(fusion, *types, bias, has_tf32=executor.has_tf32)
+        served = executor.serve(plan.problem, spec.options)
+    except JaxpipeError as error:
+        raise UnsupportedError(
+            f"{executor.name} cannot serve {spec.describe(*types)}: {error}"
+        ) from error
+    out = spec.result_type(*types)
+    coverage.record(
+        Site(spec.op, str(plan.problem), executor.name, served.schedule, served.source)
+    )
+    with jax.named_scope(f"jaxpipe.{executor.name}[{plan.problem}]"):
+        results = served.call(_prepare(plan, lhs, rhs, bias, residual))
+        return [y.reshape(out.shape).astype(plan.dtypes.final) for y in results]
+
+
+def _prepare(plan: Plan, lhs: Any, rhs: Any, bias: Any, residual: Any) -> dict[str, Any]:
+    """Operands by role, as the kernel wants them; conversions here are XLA's and can fuse."""
+    operands = {
+        "lhs": _permute(lhs, plan.lhs_perm).astype(plan.dtypes.operand),
+        "rhs": _permute(rhs, plan.rhs_perm).astype(plan.dtypes.operand),
+    }
+    if bias is not None:
+        operands["bias"] = bias.reshape(-1)
+    if residual is not None:
+        operands["residual"] = residual.astype(plan.dtypes.result)
+    return operands
+
+
+def _permute(x: Any, perm: tuple[int, ...] | None) -> Any:
+    return x if perm is None else lax.transpose(x, perm)
+
+
+def run_reference(*operands: Any, spec: Spec, fusion: Fusion, reason: str) -> list[Any]:
+    """The same in lax, counted with the reason why."""
+    lhs, rhs, *extras = operands
+    types = jax.typeof(lhs), jax.typeof(rhs)
+    coverage.record(Site(spec.op, spec.describe(*types), "xla", reason=reason))
+    if fusion.is_identity:
+        return [spec.reference(lhs, rhs)]
+    dtype = spec.result_type(*types).dtype
+    bias, residual = fusion.split(tuple(extras))
+    return epilogue.apply(spec.reference(lhs, rhs, wide=True), bias, residual, fusion, dtype)
