@@ -61,7 +61,7 @@ def set_jvp_per_operand(p: Primitive, *rules: Callable[..., Any]) -> None:
 
 
 def set_transpose(p: Primitive, rule: Callable[..., Any]) -> None:
-    """`rule(cotangent, *operands, **params) -> cotangents`, None for operands that are not linear."""
+    """`rule(cotangent, *operands, **params) -> cotangents`, None for what is not linear."""
     ad.primitive_transposes[p] = rule
 
 
@@ -114,8 +114,8 @@ def mesh_of(aval: Any) -> Any:
 
 def spec_of(aval: Any) -> tuple[Any, ...]:
     """The aval's partition spec, one entry a dimension."""
-    spec = tuple(aval.sharding.spec)
-    return spec + (None,) * (aval.ndim - len(spec))
+    spec: tuple[Any, ...] = tuple(aval.sharding.spec)
+    return (*spec, *(None,) * (aval.ndim - len(spec)))
 
 
 def varying(x: Any) -> frozenset[Any]:

@@ -42,7 +42,7 @@ def dot_general(
     """
     lhs, rhs = jnp.asarray(lhs), jnp.asarray(rhs)
     spec = DotSpec(
-        plain_dimension_numbers(dimension_numbers, lhs.ndim, rhs.ndim),
+        plain_dimension_numbers(dimension_numbers),
         canonical_precision(precision),
         None if preferred_element_type is None else canonical_dtype(preferred_element_type),
         canonical_sharding(out_sharding),
@@ -58,18 +58,10 @@ def bind(lhs: Any, rhs: Any, spec: DotSpec) -> Any:
 
 
 # ------------------------------------------------------------------ canonical arguments
-def plain_dimension_numbers(given: Any, lhs_ndim: int, rhs_ndim: int) -> DimensionNumbers:
-    """Tuples of plain ints with negative dimensions resolved; wrong ones are lax's to refuse."""
-    (lc, rc), (lb, rb) = given
-
-    def plain(dims: Sequence[Any], ndim: int) -> tuple[int, ...]:
-        indices = (operator.index(i) for i in dims)
-        return tuple(i + ndim if -ndim <= i < 0 else i for i in indices)
-
-    return (
-        (plain(lc, lhs_ndim), plain(rc, rhs_ndim)),
-        (plain(lb, lhs_ndim), plain(rb, rhs_ndim)),
-    )
+def plain_dimension_numbers(given: Any) -> DimensionNumbers:
+    """Tuples of plain ints; wrong ones are lax's to refuse."""
+    (lc, rc), (lb, rb) = (tuple(tuple(map(operator.index, dims)) for dims in g) for g in given)
+    return (lc, rc), (lb, rb)
 
 
 def canonical_precision(given: Any) -> Any:
@@ -166,11 +158,9 @@ def _batch(
     axis_data: Any, args: Sequence[Any], dims: Sequence[Any], *, spec: DotSpec, mark: Any
 ) -> tuple[Any, Any]:
     if dims[0] is None and dims[1] is None:
-        return bind(*args, spec), None
+        return bind(args[0], args[1], spec), None
     lhs, rhs = args
-    mapped, out = spec.mapped(
-        (lhs.ndim, rhs.ndim), (dims[0], dims[1]), compat.axis_spec(axis_data)
-    )
+    mapped, out = spec.mapped((lhs.ndim, rhs.ndim), (dims[0], dims[1]), compat.axis_spec(axis_data))
     return bind(lhs, rhs, mapped), out
 
 
@@ -197,7 +187,7 @@ def einsum(
     out_sharding: Any = None,
 ) -> jax.Array:
     """`jnp.einsum` with every product on `jaxpipe.dot_general`; same arguments and results."""
-    return _einsum(  # type: ignore[no-any-return]
+    return _einsum(
         subscripts, *operands, optimize=optimize, precision=precision,
         preferred_element_type=preferred_element_type, out_sharding=out_sharding,
     )  # fmt: skip

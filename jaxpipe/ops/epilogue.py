@@ -134,9 +134,7 @@ def _derived(function: Elementwise) -> Elementwise:
     return lambda x: jax.jvp(function, (x,), (jnp.ones_like(x),))[1]
 
 
-def _derivative_in_z(
-    zd: Any, z: Any, t: Any, *, activation: Activation, order: int
-) -> Any:
+def _derivative_in_z(zd: Any, z: Any, t: Any, *, activation: Activation, order: int) -> Any:
     return derivative(z, t * zd.astype(t.dtype), activation, order + 1)
 
 

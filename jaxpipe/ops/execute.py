@@ -8,15 +8,17 @@ It must not know derivatives, batching or meshes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 from jax import lax
 
+from jaxpipe.choose import choose
 from jaxpipe.errors import JaxpipeError, UnsupportedError
+from jaxpipe.kernel import BufferRole
 from jaxpipe.ops import coverage, epilogue
 from jaxpipe.ops.coverage import Site
 from jaxpipe.ops.epilogue import Fusion
@@ -24,19 +26,22 @@ from jaxpipe.ops.options import Implementation, Options
 from jaxpipe.ops.plan import Plan
 from jaxpipe.ops.specs import Spec
 from jaxpipe.problem import Problem
+from jaxpipe.runtime import execute as runtime
 from jaxpipe.runtime import host
+from jaxpipe.schedule import Schedule
 
-Operands = Mapping[str, Any]
+Operands = Mapping[BufferRole, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
     """A kernel that is ready: `call` takes the operands by role; schedule and source are for
-    people."""
+    people. xla_wins: a record says that XLA is faster."""
 
     call: Callable[[Operands], tuple[Any, ...]]
     schedule: str
     source: str
+    xla_wins: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,27 +60,44 @@ class Executor:
 
 
 def _serve_host(problem: Problem, options: Options) -> Served:
-    schedule = host.default_schedule(problem)
+    if reason := host.unsupported_reason(problem):
+        raise UnsupportedError(reason)
+    choice = choose(problem, executor="host", explicit=options.schedule)
 
-    def call(operands: Operands) -> tuple[Any, ...]:
-        return host.call(problem, schedule, **operands)
+    call = functools.partial(_call, problem, choice.schedule, "host", "")
+    return Served(call, str(choice.schedule), choice.source, choice.xla_wins)
 
-    return Served(call, str(schedule), "model")
+
+def _call(
+    problem: Problem,
+    schedule: Schedule,
+    executor: Literal["host", "cuda", "interpret"],
+    arch: str,
+    operands: Operands,
+) -> tuple[Any, ...]:
+    return runtime.run(problem, schedule, operands, executor=executor, arch=arch)
+
+
+def _serve_cuda(problem: Problem, options: Options) -> Served:
+    raise UnsupportedError("no kernels yet")
 
 
 EXECUTORS: dict[str, Executor] = {
     e.name: e
     for e in (
-        Executor("host", ("cpu",), False, _serve_host, "it runs on the CPU only"),
+        Executor("host", ("cpu",), False, _serve_host, "use implementation='cuda' on a GPU"),
+        Executor(
+            "cuda", ("cuda",), True, _serve_cuda,
+            "run on a GPU (pip install 'jaxpipe[cuda13]'), or lower for one with "
+            "jax.export(..., platforms=['cuda'])",
+        ),
     )
 }  # fmt: skip
 # What implementation=None tries, by platform; lax serves the rest.
 PREFERENCE: dict[str, tuple[Implementation, ...]] = {"cpu": ("host",), "cuda": ("cuda",)}
 
 
-def run(
-    *operands: Any, spec: Spec, fusion: Fusion, platform: str
-) -> list[Any]:
+def run(*operands: Any, spec: Spec, fusion: Fusion, platform: str) -> list[Any]:
     """[y] or [y, pre-activation] of `spec` with `fusion` on one device of `platform`."""
     named = spec.options.implementation
     if named not in (None, "xla"):
@@ -117,17 +139,15 @@ def _run_kernel(
             f"{executor.name} cannot serve {spec.describe(*types)}: {error}"
         ) from error
     out = spec.result_type(*types)
-    coverage.record(
-        Site(spec.op, str(plan.problem), executor.name, served.schedule, served.source)
-    )
+    coverage.record(Site(spec.op, str(plan.problem), executor.name, served.schedule, served.source))
     with jax.named_scope(f"jaxpipe.{executor.name}[{plan.problem}]"):
         results = served.call(_prepare(plan, lhs, rhs, bias, residual))
         return [y.reshape(out.shape).astype(plan.dtypes.final) for y in results]
 
 
-def _prepare(plan: Plan, lhs: Any, rhs: Any, bias: Any, residual: Any) -> dict[str, Any]:
+def _prepare(plan: Plan, lhs: Any, rhs: Any, bias: Any, residual: Any) -> dict[BufferRole, Any]:
     """Operands by role, as the kernel wants them; conversions here are XLA's and can fuse."""
-    operands = {
+    operands: dict[BufferRole, Any] = {
         "lhs": _permute(lhs, plan.lhs_perm).astype(plan.dtypes.operand),
         "rhs": _permute(rhs, plan.rhs_perm).astype(plan.dtypes.operand),
     }

@@ -1,4 +1,4 @@
-"""General dimension numbers -> one strided batched product, without copies where strides can say it.
+"""General dimension numbers -> one strided batched product, without copies where strides do.
 
 In: operand shapes and lax dimension numbers, concrete. Out: a `Fold`: sizes, the two Layouts, and
 for each operand a permutation to apply first when no stride pattern fits (None: use as it lies).

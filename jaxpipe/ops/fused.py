@@ -20,7 +20,8 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from jaxpipe.errors import ProblemError
-from jaxpipe.ops import compat, dot as plain, epilogue, options, partition
+from jaxpipe.ops import compat, epilogue, options, partition
+from jaxpipe.ops import dot as plain
 from jaxpipe.ops.epilogue import Fusion
 from jaxpipe.ops.options import Implementation
 from jaxpipe.ops.specs import DotSpec, Spec
@@ -65,7 +66,7 @@ def dot(
         residual=residual is not None,
     )
     extras = [jnp.asarray(extra) for extra in (bias, residual) if extra is not None]
-    return product(spec, fusion, x, w, *extras)[0]  # type: ignore[no-any-return]
+    return product(spec, fusion, x, w, *extras)[0]
 
 
 def product(spec: Spec, fusion: Fusion, lhs: Any, rhs: Any, *extras: Any) -> list[Any]:
@@ -201,9 +202,18 @@ def _result_tangent(z: Any, zd: Any, rd: Any, fusion: Fusion) -> Any:
 
 # ------------------------------------------------------------------ vmap
 def _batch(
-    axis_data: Any, args: Sequence[Any], dims: Sequence[Any], *, spec: Spec, fusion: Fusion, mark: Any
+    axis_data: Any,
+    args: Sequence[Any],
+    dims: Sequence[Any],
+    *,
+    spec: Spec,
+    fusion: Fusion,
+    mark: Any,
 ) -> tuple[list[Any], list[Any]]:
     """One kernel still, unless the mapped dimension is one that a kernel's bias cannot follow."""
+    if all(dim is None for dim in dims):
+        outs = _bind(*args, spec=spec, fusion=fusion)
+        return outs, [None] * len(outs)
     bias_dim, residual_dim = fusion.split(tuple(dims[2:]))
     products = dims[0] is not None or dims[1] is not None
     follows = bias_dim is None or (dims[0] is None and dims[1] is not None)
@@ -211,9 +221,7 @@ def _batch(
         return _batch_unfused(args, dims, spec, fusion)
     lhs, rhs, *extras = args
     bias, residual = fusion.split(tuple(extras))
-    mapped, out = spec.mapped(
-        (lhs.ndim, rhs.ndim), (dims[0], dims[1]), compat.axis_spec(axis_data)
-    )
+    mapped, out = spec.mapped((lhs.ndim, rhs.ndim), (dims[0], dims[1]), compat.axis_spec(axis_data))
     size = axis_data.size
     operands = [lhs, rhs]
     if bias is not None:

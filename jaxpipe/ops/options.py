@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import jax
 
@@ -83,7 +83,7 @@ def current(implementation: str | None = None) -> Options:
     """The options of a call that itself asks for `implementation` (None: does not say)."""
     check_implementation(implementation)
     context: Options = _CONTEXT.value
-    chosen = implementation or context.implementation or settings.get("JAXPIPE_IMPLEMENTATION")
+    chosen: Any = implementation or context.implementation or settings.get("JAXPIPE_IMPLEMENTATION")
     return replace(context, implementation=chosen or None)
 
 

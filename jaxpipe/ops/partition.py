@@ -57,13 +57,11 @@ compat.set_lowering(kernel_p, _lower_kernel("other"))
 
 def local(*operands: Any, spec: Spec, fusion: Fusion) -> list[Any]:
     """Route 1: the kernel on what this device holds."""
-    spec = replace(spec, out_sharding=None)  # type: ignore[type-var]
+    spec = replace(spec, out_sharding=None)
     return kernel_p.bind(*operands, spec=spec, fusion=fusion)  # type: ignore[no-any-return]
 
 
-def _local_then_sum(
-    *operands: Any, spec: Spec, fusion: Fusion, axes: Axes
-) -> list[Any]:
+def _local_then_sum(*operands: Any, spec: Spec, fusion: Fusion, axes: Axes) -> list[Any]:
     """The kernel, then one psum over the axes that split contracted dimensions.
 
     Partial sums cross devices in the result's dtype, as XLA's do. A nonlinear epilogue comes
@@ -256,8 +254,8 @@ def _uneven(
 ) -> list[Callable[[Any, Any], tuple[Any, Any]]]:
     """Masks for contracted dimensions that do not divide: padding is undefined there, and would
     be summed."""
-    lhs, rhs = operands[:2]
-    pads = []
+    lhs = operands[0]
+    pads: list[Callable[[Any, Any], tuple[Any, Any]]] = []
     for letter in factors.reduced:
         i, j = factors.lhs.index(letter), factors.rhs.index(letter)
         size = lhs.shape[i]
@@ -297,7 +295,7 @@ def _named_spec(operand: Any, mesh: Any) -> tuple[Any, ...]:
     ndim = len(operand.shape)
     sharding = operand.sharding
     if isinstance(sharding, NamedSharding):
-        spec = tuple(sharding.spec)
+        spec: tuple[Any, ...] = tuple(sharding.spec)
         return spec + (None,) * (ndim - len(spec))
     for spec in _candidate_specs(operand, mesh):
         if NamedSharding(mesh, P(*spec)).is_equivalent_to(sharding, ndim):
@@ -314,7 +312,11 @@ def _candidate_specs(operand: Any, mesh: Any) -> Any:
         for order in itertools.permutations(mesh.axis_names, n)
     ]
     per_dim = [
-        [o for o in orders if math.prod(mesh.shape[a] for a in o) == (-(-size // part) if part else 1)]
+        [
+            o
+            for o in orders
+            if math.prod(mesh.shape[a] for a in o) == (-(-size // part) if part else 1)
+        ]
         for size, part in zip(operand.shape, local_shape, strict=True)
     ]
     for choice in itertools.product(*per_dim):

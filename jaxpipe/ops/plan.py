@@ -79,7 +79,7 @@ def _common(names: set[str], final: str) -> str:
         if name in OPERAND_DTYPES:
             return name
         raise UnsupportedError(
-            f"{name} operands: kernels take {', '.join(OPERAND_DTYPES)}; convert, or leave it to XLA"
+            f"{name} operands: kernels take {', '.join(OPERAND_DTYPES)}; convert them"
         )
     if names <= set(WIDENED):
         return "float32"
@@ -147,4 +147,3 @@ def require_concrete(what: str, *shapes: tuple[Any, ...]) -> None:
             f"{what} of symbolic shapes {text}: a kernel is made for one shape; "
             "export with concrete dimensions to carry one"
         )
-

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 from jax import lax
@@ -42,35 +42,6 @@ class Factors:
         extra = [self.bias] if fusion.bias else []
         extra += [self.out] if fusion.residual else []
         return [self.lhs, self.rhs, *extra]
-
-
-class Spec(Protocol):
-    """What partitioning, fusing and lowering need of a product or convolution."""
-
-    out_sharding: Any
-    options: Options
-
-    @property
-    def op(self) -> str:
-        """ "dot" or "conv"."""
-
-    def result_type(self, lhs: Any, rhs: Any) -> Any:
-        """The result's type, or lax's own error."""
-
-    def reference(self, lhs: Any, rhs: Any, wide: bool = False) -> Any:
-        """The same in lax; `wide` gives the unrounded accumulator's type."""
-
-    def factors(self, lhs_ndim: int, rhs_ndim: int) -> Factors:
-        """Dimensions as letters."""
-
-    def bias_shape(self, lhs: Any, rhs: Any) -> tuple[Any, ...]:
-        """Shape of a bias: trailing dimensions of the result."""
-
-    def plan(self, fusion: Fusion, lhs: Any, rhs: Any, bias: Any, *, has_tf32: bool) -> Plan:
-        """How a kernel serves operands of these types; UnsupportedError when none does."""
-
-    def describe(self, lhs: Any, rhs: Any) -> str:
-        """Short text for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,3 +179,5 @@ def _factors(dn: DimensionNumbers, lhs_ndim: int, rhs_ndim: int) -> Factors:
         bias=bias,
     )
 
+
+Spec = DotSpec

@@ -1,6 +1,7 @@
 """Folding dimension numbers into one strided product: exact, and without copies where it should."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ class Case:
 def cases(draw) -> Case:
     counts = {kind: draw(st.integers(0, 2)) for kind in "bkmn"}
     names = {kind: [f"{kind}{i}" for i in range(n)] for kind, n in counts.items()}
-    letter = {name: chr(97 + i) for i, name in enumerate(sum(names.values(), []))}
+    letter = {name: chr(97 + i) for i, name in enumerate(itertools.chain(*names.values()))}
     size = {name: draw(st.sampled_from((1, 2, 3, 5, 17))) for name in letter}
     lhs = draw(st.permutations(names["b"] + names["k"] + names["m"]))
     rhs = draw(st.permutations(names["b"] + names["k"] + names["n"]))

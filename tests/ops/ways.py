@@ -21,7 +21,7 @@ SIZE = 16
 
 
 def operands(dtype: Any = np.float32) -> tuple[Any, Any, Any]:
-    """Three square matrices of size about 1 / sqrt(SIZE), so that products neither grow nor vanish."""
+    """Three square matrices of size about 1 / sqrt(SIZE), so that products keep it."""
     random = np.random.default_rng(0)
     return tuple(
         jnp.asarray(random.standard_normal((SIZE, SIZE)) / SIZE**0.5, dtype) for _ in range(3)
@@ -111,9 +111,7 @@ def _custom_vjp(f: Product, x: Any, w: Any, v: Any) -> Any:
     def product(x: Any, w: Any) -> Any:
         return f(x, w)
 
-    product.defvjp(
-        lambda x, w: (f(x, w), (x, w)), lambda res, g: (f(g, res[1].T), f(res[0].T, g))
-    )
+    product.defvjp(lambda x, w: (f(x, w), (x, w)), lambda res, g: (f(g, res[1].T), f(res[0].T, g)))
     return jax.grad(_loss(product), (0, 1))(x, w)
 
 
