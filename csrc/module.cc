@@ -27,4 +27,5 @@ PYBIND11_MODULE(_native, m) {
   m.def("host_info", &jaxpipe::HostInfo);
   m.def("host_peak_flops", &jaxpipe::HostPeakFlops, pybind11::arg("seconds") = 0.2,
         pybind11::arg("threads") = 1, pybind11::arg("isa") = "auto");
+  jaxpipe::DefineCuda(m);
 }

@@ -16,6 +16,9 @@ pybind11::tuple FfiApiVersion();
 // Text of a recipe (recipe.h); ValueError with the reason when it cannot be read.
 std::string DescribeRecipeWords(const std::vector<int64_t>& words, const std::string& names);
 
+// The cuda_* functions: the driver, its devices, launches and timing outside of XLA.
+void DefineCuda(pybind11::module_& m);
+
 // {target name: {"execute": capsule, ...}} of every handler in csrc/ffi.
 pybind11::dict FfiTargets();
 
