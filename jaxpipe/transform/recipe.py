@@ -12,7 +12,7 @@ from jaxpipe.ir.nodes import Buffer, CopyMode, Func
 from jaxpipe.ir.verify import Stage, verify
 from jaxpipe.ir.visit import buffers
 from jaxpipe.problem import DTYPES, Problem
-from jaxpipe.schedule import GpuSchedule
+from jaxpipe.schedule import GpuSchedule, row_vector
 from jaxpipe.target import Arch
 from jaxpipe.transform.build import build
 from jaxpipe.transform.cache_read import cache_read
@@ -28,7 +28,6 @@ from jaxpipe.transform.tile import Split, tile
 
 K_BYTES = 32  # one tensor-core instruction takes 32 bytes of k, whatever the dtype
 REDUCE_WARPS = 8
-VECTOR_BYTES = 16
 WARP_LANES = 32
 CP_ASYNC_BYTES = (4, 8, 16)
 
@@ -102,7 +101,8 @@ def lower_reduce(nest: Func) -> Lowered:
     """The recipe of the kernel that sums partials: a warp a row, a vector a lane."""
     trace = Trace()
     func = trace.add("nest", "built", nest)
-    width = WARP_LANES * vector_elements(buffers(func)["out"])
+    out = buffers(func)["out"]
+    width = WARP_LANES * row_vector(out.size("n"), DTYPES[out.dtype].size_bytes)
     func = tile(func, Split("m", REDUCE_WARPS, "m0", "grid"))
     func = tile(func, Split("n", width, "n0", "grid"))
     func = tile(func, Split("m", 1, "wm", "warp", registers_only=True))
@@ -159,8 +159,3 @@ def requests(schedule: GpuSchedule) -> dict[str, int]:
         "lhs_reg": schedule.reg_stages,
         "rhs_reg": schedule.reg_stages,
     }
-
-
-def vector_elements(out: Buffer) -> int:
-    """Elements of a result row that one access moves: the row's alignment, at most 16 bytes."""
-    return max(1, min(VECTOR_BYTES, out.align_bytes) // DTYPES[out.dtype].size_bytes)
