@@ -76,8 +76,12 @@ def set_elementwise_batching(p: Primitive) -> None:
 
 
 def set_lowering(p: Primitive, rule: Callable[..., Any], platform: str | None = None) -> None:
-    """`rule(ctx, *values, **params)` emits the operation, for `platform` or for all others."""
-    mlir.register_lowering(p, rule, platform=platform)
+    """`rule(ctx, *values, **params)` emits the operation, for `platform` or for all others.
+
+    Every equation is lowered by itself (JAX would lower equal equations once), so that the
+    coverage ledger counts each site of a program.
+    """
+    mlir.register_lowering(p, rule, platform=platform, cacheable=False)
 
 
 def lower_as(fun: Callable[..., Any], *, many: bool) -> Callable[..., Any]:
