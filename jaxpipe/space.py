@@ -214,9 +214,9 @@ def paper_space(problem: Problem, operator: PaperOperator) -> Space[GpuSchedule]
 
 # ------------------------------------------------------------------ the host
 _HOST_KNOBS: dict[str, tuple[Any, ...]] = {
-    "strip": (1, 2, 4, 8, 16),  # in panels
-    "block_m": (0, 64, 128, 256),
-    "block_k": (0, 256, 512, 1024),
+    "strip": (1, 2, 4, 8),  # in panels
+    "block_m": (0, 128),
+    "block_k": (0, 512),
     "order": ("panel", "row"),
     "pack": ("item", "shared"),
     "stages": (2, 1),
@@ -236,12 +236,12 @@ def host_space(problem: Problem, host: HostDevice) -> Space[HostSchedule]:
     Blocks that are not smaller than their extent say the same as 0 and are left out.
     """
     kernels = host.kernels
-    rows = sorted({kernels.tile_rows, kernels.tile_rows - 2, kernels.tile_rows // 2}, reverse=True)
+    rows = (kernels.tile_rows, kernels.tile_rows // 2)
     packed = _host_table({"rows": rows, **_HOST_KNOBS}, kernels.panel_cols)
     panels = -(-max(problem.n, 1) // kernels.panel_cols)
     keep = packed["strip"] <= kernels.panel_cols * panels
     keep &= (packed["block_m"] < max(problem.m, 1)) & (packed["block_k"] < max(problem.k, 1))
-    keep &= packed["rows"] <= max(problem.m, kernels.tile_rows // 2)
+    keep &= (packed["rows"] == kernels.tile_rows) | (packed["rows"] < problem.m)
     keep &= (packed["order"] == "panel") | (packed["strip"] > kernels.panel_cols)
     tables = [packed.take(keep)]
     if problem.m <= kernels.tile_rows and not _is_rhs_transposed(problem):

@@ -66,11 +66,17 @@ class Main:
 
     @property
     def seconds(self) -> Floats:
-        """Fill and main loop of a wave that starts empty, exact for few iterations."""
-        flow = makespan(self.load, self.use, self.stages, self.workers, self.steps, self.busy)
-        steady = steady_interval(self.ring, self.use, self.stages, self.workers, self.busy)
-        seconds = flow + self.steps * (self.interval - steady)
-        return np.where(self.steps > 0, seconds, 0.0)
+        """Fill and main loop of a wave that starts empty, exact for few iterations.
+
+        The memory system is one more unit that all workers share; what limits together cost beyond
+        the larger counts once the ring has gone round.
+        """
+        service = service_interval(self.use, self.workers, self.busy)
+        served = np.maximum(service, np.maximum(self.l2, self.dram))
+        flow = makespan(self.load, self.use, self.stages, 1, self.steps, served)
+        alone = steady_interval(self.ring, self.use, self.stages, 1, served)
+        factor = np.where(self.steps > self.stages, self.interval / alone, 1.0)
+        return np.where(self.steps > 0, self.load + (flow - self.load) * factor, 0.0)
 
     def terms(self) -> NDArray[np.float64]:
         """Seconds an iteration by each word of BOUNDS, one row a word."""

@@ -27,7 +27,10 @@ from jaxpipe.problem import Conv2d, Problem
 from jaxpipe.schedule import GpuSchedule, Schedule
 from jaxpipe.target import ARCHES, Arch, Device, HostDevice
 
-EPSILONS = (0.0, 0.2, 0.5, 1.0)  # padding that is put up with, grown until enough is built
+EPSILONS = (0.1, 0.25, 0.5, 1.0)
+"""Padding that is put up with, grown until enough is built. (The paper starts at 0, where a size
+like 50257 leaves only the smallest tile.)"""
+WANTED = 10
 MOST_TILES = 40  # tiles of a level that one growth keeps
 FED = 0.9  # a level feeds the next when it gives this share of what computing takes
 STAGES = (1, 2, 3, 4, 5, 6, 8)
@@ -140,7 +143,7 @@ def _programs(
                 program = Program(register, tile)
                 programs[program] = None
                 programs.update(dict.fromkeys(shrunk(program, load, units, least)))
-        if len(programs) >= wanted:
+        if len(programs) >= max(wanted, WANTED):
             break
     return list(programs)
 
