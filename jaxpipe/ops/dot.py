@@ -19,9 +19,9 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, get_abstract_mesh
 
 from jaxpipe.ops import compat, options, partition
+from jaxpipe.ops.dot_spec import DotSpec
 from jaxpipe.ops.epilogue import Fusion
 from jaxpipe.ops.fold import DimensionNumbers, free_dims
-from jaxpipe.ops.specs import DotSpec
 
 
 def dot_general(

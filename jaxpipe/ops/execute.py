@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import jax
-from jax import lax
 
 from jaxpipe.choose import choose
 from jaxpipe.errors import JaxpipeError, UnsupportedError
@@ -46,7 +45,8 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """Something that runs Problems: on these platforms, with TensorFloat-32 or without.
+    """Something that runs Problems: on these platforms, with TensorFloat-32 or without,
+    with convolutions or as products of patches.
 
     serve makes the kernel of a problem under the caller's options; UnsupportedError when it has
     none, with the reason.
@@ -55,6 +55,7 @@ class Executor:
     name: Implementation
     platforms: tuple[str, ...]
     has_tf32: bool
+    has_conv: bool
     serve: Callable[[Problem, Options], Served]
     remedy: str
 
@@ -85,7 +86,7 @@ def _serve_cuda(problem: Problem, options: Options) -> Served:
 EXECUTORS: dict[str, Executor] = {
     e.name: e
     for e in (
-        Executor("host", ("cpu",), False, _serve_host, "use implementation='cuda' on a GPU"),
+        Executor("host", ("cpu",), False, False, _serve_host, "use implementation='cuda' on a GPU"),
         Executor(
             "cuda", ("cuda",), True, _serve_cuda,
             "run on a GPU (pip install 'jaxpipe[cuda13]'), or lower for one with "
@@ -132,7 +133,9 @@ def _run_kernel(
     bias, residual = fusion.split(tuple(extras))
     types = jax.typeof(lhs), jax.typeof(rhs)
     try:
-        plan = spec.plan(fusion, *types, bias, has_tf32=executor.has_tf32)
+        plan = spec.plan(
+            fusion, *types, bias, has_tf32=executor.has_tf32, has_conv=executor.has_conv
+        )
         served = executor.serve(plan.problem, spec.options)
     except JaxpipeError as error:
         raise UnsupportedError(
@@ -148,18 +151,14 @@ def _run_kernel(
 def _prepare(plan: Plan, lhs: Any, rhs: Any, bias: Any, residual: Any) -> dict[BufferRole, Any]:
     """Operands by role, as the kernel wants them; conversions here are XLA's and can fuse."""
     operands: dict[BufferRole, Any] = {
-        "lhs": _permute(lhs, plan.lhs_perm).astype(plan.dtypes.operand),
-        "rhs": _permute(rhs, plan.rhs_perm).astype(plan.dtypes.operand),
+        "lhs": plan.lhs(lhs.astype(plan.dtypes.operand)),
+        "rhs": plan.rhs(rhs.astype(plan.dtypes.operand)),
     }
     if bias is not None:
         operands["bias"] = bias.reshape(-1)
     if residual is not None:
         operands["residual"] = residual.astype(plan.dtypes.result)
     return operands
-
-
-def _permute(x: Any, perm: tuple[int, ...] | None) -> Any:
-    return x if perm is None else lax.transpose(x, perm)
 
 
 def run_reference(*operands: Any, spec: Spec, fusion: Fusion, reason: str) -> list[Any]:

@@ -1,4 +1,4 @@
-"""A product with its epilogue in one kernel: public `dot`, and every rule of the primitive.
+"""A product with its epilogue in one kernel: public `dot` and `conv`, and every rule of the primitive.
 
 Operands (lhs, rhs[, bias][, residual]), parameters spec and fusion; results [y] or
 [y, pre-activation]. bias has the shape of rhs's free dimensions, residual the result's. Only
@@ -21,10 +21,13 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from jaxpipe.errors import ProblemError
 from jaxpipe.ops import compat, epilogue, options, partition
+from jaxpipe.ops import conv as convolution
 from jaxpipe.ops import dot as plain
+from jaxpipe.ops.conv_spec import ConvSpec
+from jaxpipe.ops.dot_spec import DotSpec
 from jaxpipe.ops.epilogue import Fusion
 from jaxpipe.ops.options import Implementation
-from jaxpipe.ops.specs import DotSpec, Spec
+from jaxpipe.ops.specs import Spec
 
 
 def dot(
@@ -60,13 +63,68 @@ def dot(
         None,
         options.current(implementation),
     )
-    fusion = Fusion(
+    fusion = _fusion(bias, activation, residual)
+    return product(spec, fusion, x, w, *_extras(bias, residual))[0]
+
+
+def conv(
+    x: Any,
+    w: Any,
+    *,
+    strides: int | Sequence[int] = 1,
+    padding: Any = "SAME",
+    dilation: int | Sequence[int] = 1,
+    bias: Any = None,
+    activation: str | None = None,
+    residual: Any = None,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    implementation: Implementation | None = None,
+) -> jax.Array:
+    """`activation(convolution of x with w + bias) + residual` in one kernel.
+
+    x is [batch, height, width, in] (NHWC), w is [height, width, in, out] (HWIO), the result NHWC;
+    one spatial dimension works likewise. strides and dilation (of w) are one number or one a
+    spatial dimension; padding is "SAME", "VALID" or ((top, bottom), (left, right)). bias has one
+    element an output channel, residual the result's shape. Everything else is as in `dot`.
+    """
+    x, w = jnp.asarray(x), jnp.asarray(w)
+    spatial = x.ndim - 2
+    if spatial not in (1, 2) or w.ndim != x.ndim:
+        raise ProblemError(
+            f"conv of shapes {x.shape} and {w.shape}: x is [batch, height, width, in] and w is "
+            "[height, width, in, out], or both without a height; "
+            "jaxpipe.conv_general_dilated takes the rest"
+        )
+    letters = "HW"[-spatial:]
+    convolve = functools.partial(
+        lax.conv_general_dilated,
+        window_strides=_per_dimension(strides, spatial),
+        padding=padding,
+        rhs_dilation=_per_dimension(dilation, spatial),
+        dimension_numbers=(f"N{letters}C", f"{letters}IO", f"N{letters}C"),
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
+    spec = convolution.spec_of(convolve, x, w, options.current(implementation))
+    fusion = _fusion(bias, activation, residual)
+    return product(spec, fusion, x, w, *_extras(bias, residual))[0]
+
+
+def _per_dimension(value: int | Sequence[int], spatial: int) -> tuple[int, ...]:
+    return (value,) * spatial if isinstance(value, int) else tuple(value)
+
+
+def _fusion(bias: Any, activation: str | None, residual: Any) -> Fusion:
+    return Fusion(
         bias=bias is not None,
         activation=epilogue.activation_name(activation),
         residual=residual is not None,
     )
-    extras = [jnp.asarray(extra) for extra in (bias, residual) if extra is not None]
-    return product(spec, fusion, x, w, *extras)[0]
+
+
+def _extras(bias: Any, residual: Any) -> list[Any]:
+    return [jnp.asarray(extra) for extra in (bias, residual) if extra is not None]
 
 
 def product(spec: Spec, fusion: Fusion, lhs: Any, rhs: Any, *extras: Any) -> list[Any]:
@@ -126,7 +184,8 @@ def _bare(spec: Spec, lhs: Any, rhs: Any) -> Any:
     match spec:
         case DotSpec():
             return plain.bind(lhs, rhs, spec)
-    raise AssertionError(f"no plain product for {spec!r}")
+        case ConvSpec():
+            return convolution.bind(lhs, rhs, spec)
 
 
 def _bind(*operands: Any, spec: Spec, fusion: Fusion) -> list[Any]:

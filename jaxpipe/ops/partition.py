@@ -31,8 +31,10 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, get_abstra
 from jax.sharding import PartitionSpec as P
 
 from jaxpipe.ops import compat, epilogue, execute
+from jaxpipe.ops.dot_spec import DotSpec
 from jaxpipe.ops.epilogue import Fusion
-from jaxpipe.ops.specs import DotSpec, Factors, Spec
+from jaxpipe.ops.factors import Factors
+from jaxpipe.ops.specs import Spec
 from jaxpipe.version import VERSION
 
 Axes = tuple[str, ...]

@@ -8,7 +8,7 @@ this file as a table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,16 +45,29 @@ class Dtypes:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """One call of one kernel: convert and transpose operands, run `problem`, convert the results.
+class Abilities:
+    """What an executor's kernels have: TensorFloat-32 products, convolutions."""
 
-    A perm is None where the operand is used as it lies.
+    has_tf32: bool = False
+    has_conv: bool = False
+
+
+def as_is(x: Any) -> Any:
+    """An operand that is used as it lies."""
+    return x
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One call of one kernel: convert and prepare operands, run `problem`, convert the results.
+
+    lhs and rhs turn an operand into what the kernel reads; XLA does that, and may fuse it.
     """
 
     problem: Problem
     dtypes: Dtypes
-    lhs_perm: tuple[int, ...] | None = None
-    rhs_perm: tuple[int, ...] | None = None
+    lhs: Callable[[Any], Any] = as_is
+    rhs: Callable[[Any], Any] = as_is
 
 
 def dtypes(lhs: Any, rhs: Any, out: Any, fusion: Fusion) -> Dtypes:
