@@ -1,12 +1,11 @@
 """What a convolution asks for, as one hashable record, and the kernels that can serve it.
 
-In: the parameters of lax's own primitive. Out: types, factors, a Plan. Kernels take one group,
-one or two spatial dimensions, NHWC images (batch first, channels last), filters in any order:
+In: the parameters of lax's own primitive. Out: types, factors, a Plan. Kernels take one group, one
+or two spatial dimensions, images with batch first and channels last, filters in any order:
 
 * a filter of one pixel without padding is a plain product, of a strided image where it strides;
-* an executor with convolutions gets a Conv2d;
-* one without (the host) gets the product of image patches with the filter;
-* a filter's gradient is the product of transposed patches with the result's cotangent.
+* a dilated or cropped image (an image's gradient) is written out first;
+* a filter's gradient is the product of transposed image patches with the result's cotangent.
 
 It must not know executors, primitives or meshes.
 """
@@ -27,7 +26,7 @@ from jaxpipe.ops.epilogue import Fusion, accumulator
 from jaxpipe.ops.factors import Factors
 from jaxpipe.ops.options import Options
 from jaxpipe.ops.plan import Abilities, Plan
-from jaxpipe.problem import Conv2d, Matmul
+from jaxpipe.problem import Conv2d, Layout, Matmul
 
 Pair = tuple[int, int]
 SPATIAL = ("h", "w", "d")
@@ -136,46 +135,54 @@ class ConvSpec:
         self._require_plain()
         if 0 in (*lhs.shape, *rhs.shape, *out.shape):
             raise UnsupportedError("an empty convolution: nothing to launch")
-        self._require_images()
-        shape = Geometry.of(self, lhs, rhs, out)
         words: dict[str, Any] = dict(
             dtype=types.operand,
             out_dtype=types.result,
             epilogue=plan.epilogue(fusion, None if bias is None else bias.dtype),
             precision=plan.precision(self.precision, types.operand, has_tf32=able.has_tf32),
         )
+        if self._is_filter_gradient and able.has_patches:
+            shape = Geometry.of_filter_gradient(self, lhs, rhs, out)
+            return Plan(shape.gradient(**words), types, shape.patches)
+        self._require_images()
+        shape = Geometry.of(self, lhs, rhs, out)
         if shape.is_pixel:
             return Plan(shape.product(**words), types, shape.strided_image, shape.filter_matrix)
-        if able.has_conv:
-            return Plan(shape.convolution(**words), types, shape.image, shape.filter_hwio)
-        return Plan(shape.product(**words), types, shape.patches, shape.filter_matrix)
+        return Plan(shape.convolution(**words), types, shape.image, shape.filter_hwio)
 
     def _require_plain(self) -> None:
-        """One group, no dilated image, no cropping, one or two spatial dimensions."""
-        g = self.get
-        if len(g("window_strides")) not in (1, 2):
+        """One group, one or two spatial dimensions."""
+        spatial = len(self.get("window_strides"))
+        if spatial not in (1, 2):
+            raise UnsupportedError(f"{spatial} spatial dimensions: kernels take one or two")
+        groups = self.get("feature_group_count"), self.get("batch_group_count")
+        if groups != (1, 1):
             raise UnsupportedError(
-                f"{len(g('window_strides'))} spatial dimensions: kernels take one or two"
+                f"{groups[0]} feature and {groups[1]} batch groups: kernels take one of each"
             )
-        if (g("feature_group_count"), g("batch_group_count")) != (1, 1):
-            raise UnsupportedError(
-                f"{g('feature_group_count')} feature and {g('batch_group_count')} batch groups: "
-                "kernels take one of each"
-            )
-        if set(g("lhs_dilation")) != {1}:
-            raise UnsupportedError(f"a dilated image {g('lhs_dilation')}: kernels dilate filters")
-        if min((p for pair in g("padding") for p in pair), default=0) < 0:
-            raise UnsupportedError(f"padding {g('padding')}: kernels do not crop")
 
     def _require_images(self) -> None:
         numbers = self.get("dimension_numbers")
-        last = len(numbers.lhs_spec) - 1
-        channels_last = (0, last, *range(1, last))
-        if numbers.lhs_spec != channels_last or numbers.out_spec != channels_last:
+        nhwc = _channels_last(len(numbers.lhs_spec))
+        if numbers.lhs_spec != nhwc or numbers.out_spec != nhwc:
             raise UnsupportedError(
                 f"image dimensions {numbers.lhs_spec} -> {numbers.out_spec}: kernels take batch "
-                f"first and channels last {channels_last}"
+                f"first and channels last, {nhwc}"
             )
+
+    @property
+    def _is_filter_gradient(self) -> bool:
+        """The form that lax gives the gradient of an NHWC convolution's HWIO filter."""
+        numbers = self.get("dimension_numbers")
+        last = len(numbers.lhs_spec) - 1
+        swapped = (last, 0, *range(1, last))  # channels as batch, batch as channels
+        hwio = (last - 1, last, *range(last - 1))
+        sides = (numbers.lhs_spec, numbers.rhs_spec, numbers.out_spec)
+        return sides == (swapped, swapped, hwio) and set(self.get("lhs_dilation")) == {1}
+
+
+def _channels_last(ndim: int) -> tuple[int, ...]:
+    return (0, ndim - 1, *range(1, ndim - 1))
 
 
 def _placed(spec: tuple[int, ...], letters: tuple[str, ...]) -> tuple[str, ...]:
@@ -185,7 +192,10 @@ def _placed(spec: tuple[int, ...], letters: tuple[str, ...]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Sizes of an NHWC convolution; one spatial dimension is a height of one."""
+    """Sizes of an NHWC convolution; one spatial dimension is a height of one.
+
+    size, padding and image_dilation are the caller's; padding may be negative (cropping).
+    """
 
     batch: int
     size: Pair
@@ -196,12 +206,13 @@ class Geometry:
     stride: Pair
     padding: tuple[Pair, Pair]
     dilation: Pair
-    filter_order: tuple[int, ...]
+    image_dilation: Pair = (1, 1)
+    filter_order: tuple[int, ...] = ()
 
     @staticmethod
     def of(spec: ConvSpec, lhs: Any, rhs: Any, out: Any) -> Geometry:
-        numbers = spec.get("dimension_numbers")
-        o, i, *window = numbers.rhs_spec
+        """Of a convolution of an image."""
+        o, i, *window = spec.get("dimension_numbers").rhs_spec
         return Geometry(
             batch=lhs.shape[0],
             size=_two(lhs.shape[1:-1], 1),
@@ -212,64 +223,109 @@ class Geometry:
             stride=_two(spec.get("window_strides"), 1),
             padding=_two(spec.get("padding"), (0, 0)),
             dilation=_two(spec.get("rhs_dilation"), 1),
+            image_dilation=_two(spec.get("lhs_dilation"), 1),
             filter_order=(*window, i, o),
+        )
+
+    @staticmethod
+    def of_filter_gradient(spec: ConvSpec, lhs: Any, rhs: Any, out: Any) -> Geometry:
+        """Of the convolution whose filter's gradient this is: rhs is the result's cotangent."""
+        return Geometry(
+            batch=lhs.shape[0],
+            size=_two(lhs.shape[1:-1], 1),
+            in_channels=lhs.shape[-1],
+            out_channels=rhs.shape[-1],
+            window=_two(out.shape[:-2], 1),
+            out=_two(rhs.shape[1:-1], 1),
+            stride=_two(spec.get("rhs_dilation"), 1),
+            padding=_two(spec.get("padding"), (0, 0)),
+            dilation=_two(spec.get("window_strides"), 1),
         )
 
     @property
     def is_pixel(self) -> bool:
-        """A filter of one pixel and no padding: a plain product."""
-        return self.window == (1, 1) and self.padding == ((0, 0), (0, 0))
+        """A filter of one pixel, no padding, no dilation: a plain product."""
+        plain = (self.window, self.image_dilation) == ((1, 1), (1, 1))
+        return plain and self.padding == ((0, 0), (0, 0))
 
     @property
-    def k(self) -> int:
-        """Terms of each sum."""
+    def pixels(self) -> int:
+        """Pixels of the result."""
+        return self.batch * math.prod(self.out)
+
+    @property
+    def taps(self) -> int:
+        """Terms of each sum: window * in_channels."""
         return math.prod(self.window) * self.in_channels
 
+    # -------------------------------------------------------------- problems
     def product(self, **words: Any) -> Matmul:
         """Pixels times filter matrix."""
-        return Matmul(self.batch * math.prod(self.out), self.out_channels, self.k, **words)
+        return Matmul(self.pixels, self.out_channels, self.taps, **words)
+
+    def gradient(self, **words: Any) -> Matmul:
+        """Transposed patches times cotangent: [taps, pixels] x [pixels, out]."""
+        return Matmul(
+            self.taps, self.out_channels, self.pixels, lhs=Layout(transposed=True), **words
+        )
 
     def convolution(self, **words: Any) -> Conv2d:
-        """The Problem of an executor that has convolutions."""
+        """The convolution of what `image` gives."""
+        (top, bottom), (left, right) = self.padding
+        outer = ((max(top, 0), max(bottom, 0)), (max(left, 0), max(right, 0)))
+        height, width = (self._written(axis) for axis in (0, 1))
         return Conv2d(
-            self.batch, *self.size, self.in_channels, self.out_channels, self.window,
-            self.stride, self.padding, self.dilation, **words,
+            self.batch, height, width, self.in_channels, self.out_channels, self.window,
+            self.stride, outer, self.dilation, **words,
         )  # fmt: skip
+
+    def _written(self, axis: int) -> int:
+        """Size after dilating and cropping."""
+        cropped = sum(min(p, 0) for p in self.padding[axis])
+        return (self.size[axis] - 1) * self.image_dilation[axis] + 1 + cropped
 
     # -------------------------------------------------------------- operands
     def image(self, x: Any) -> Any:
-        """NHWC."""
+        """NHWC; zeros between pixels where the image is dilated, cropped where padding is < 0."""
+        x = self._nhwc(x)
+        spatial = [
+            (*(min(p, 0) for p in pair), step - 1)
+            for pair, step in zip(self.padding, self.image_dilation, strict=True)
+        ]
+        if all(config == (0, 0, 0) for config in spatial):
+            return x
+        return lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0), *spatial, (0, 0, 0)])
+
+    def _nhwc(self, x: Any) -> Any:
         return x.reshape(self.batch, *self.size, self.in_channels)
 
     def strided_image(self, x: Any) -> Any:
         """Every stride-th pixel."""
-        return self.image(x)[:, :: self.stride[0], :: self.stride[1]]
+        return self._nhwc(x)[:, :: self.stride[0], :: self.stride[1]]
 
     def filter_hwio(self, w: Any) -> Any:
         """[height, width, in, out]."""
-        return lax.transpose(w, self.filter_order).reshape(
-            *self.window, self.in_channels, self.out_channels
-        )
+        moved = lax.transpose(w, self.filter_order)
+        return moved.reshape(*self.window, self.in_channels, self.out_channels)
 
     def filter_matrix(self, w: Any) -> Any:
-        """[height * width * in, out]."""
-        return self.filter_hwio(w).reshape(self.k, self.out_channels)
+        """[taps, out]."""
+        return self.filter_hwio(w).reshape(self.taps, self.out_channels)
 
     def patches(self, x: Any) -> Any:
-        """[batch, out height, out width, height * width * in]: one row a result pixel."""
-        padded = jnp.pad(self.image(x), ((0, 0), *self.padding, (0, 0)))
-        views = [
-            self._view(padded, h, w) for h in range(self.window[0]) for w in range(self.window[1])
-        ]
-        return jnp.concatenate(views, axis=-1)
+        """[pixels, taps]: what each filter tap meets at each result pixel."""
+        spatial = [(*pair, 0) for pair in self.padding]
+        zero = jnp.zeros((), x.dtype)
+        padded = lax.pad(self._nhwc(x), zero, [(0, 0, 0), *spatial, (0, 0, 0)])
+        taps = [(h, w) for h in range(self.window[0]) for w in range(self.window[1])]
+        views = jnp.concatenate([self._view(padded, h, w) for h, w in taps], axis=-1)
+        return views.reshape(self.pixels, self.taps)
 
     def _view(self, padded: Any, h: int, w: int) -> Any:
-        """What filter pixel (h, w) meets at every result pixel."""
+        """What filter tap (h, w) meets at every result pixel."""
         start = (h * self.dilation[0], w * self.dilation[1])
-        stop = [
-            s + (n - 1) * step + 1 for s, n, step in zip(start, self.out, self.stride, strict=True)
-        ]
-        rows, cols = (slice(a, b, c) for a, b, c in zip(start, stop, self.stride, strict=True))
+        counts = zip(start, self.out, self.stride, strict=True)
+        rows, cols = (slice(a, a + (n - 1) * step + 1, step) for a, n, step in counts)
         return padded[:, rows, cols]
 
 

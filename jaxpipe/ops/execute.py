@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import jax
 
+from jaxpipe import settings
 from jaxpipe.choose import choose
 from jaxpipe.errors import JaxpipeError, UnsupportedError
 from jaxpipe.kernel import BufferRole
@@ -22,12 +23,14 @@ from jaxpipe.ops import coverage, epilogue
 from jaxpipe.ops.coverage import Site
 from jaxpipe.ops.epilogue import Fusion
 from jaxpipe.ops.options import Implementation, Options
-from jaxpipe.ops.plan import Plan
+from jaxpipe.ops.plan import Abilities, Plan
 from jaxpipe.ops.specs import Spec
 from jaxpipe.problem import Problem
 from jaxpipe.runtime import execute as runtime
 from jaxpipe.runtime import host
 from jaxpipe.schedule import Schedule
+from jaxpipe.target import Device
+from jaxpipe.target import device as device_named
 
 Operands = Mapping[BufferRole, Any]
 
@@ -45,17 +48,15 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """Something that runs Problems: on these platforms, with TensorFloat-32 or without,
-    with convolutions or as products of patches.
+    """Something that runs Problems on these platforms, with these abilities.
 
     serve makes the kernel of a problem under the caller's options; UnsupportedError when it has
-    none, with the reason.
+    none, with the reason. remedy ends the error of a caller who insists on another platform.
     """
 
     name: Implementation
     platforms: tuple[str, ...]
-    has_tf32: bool
-    has_conv: bool
+    able: Abilities
     serve: Callable[[Problem, Options], Served]
     remedy: str
 
@@ -64,9 +65,28 @@ def _serve_host(problem: Problem, options: Options) -> Served:
     if reason := host.unsupported_reason(problem):
         raise UnsupportedError(reason)
     choice = choose(problem, executor="host", explicit=options.schedule)
-
     call = functools.partial(_call, problem, choice.schedule, "host", "")
     return Served(call, str(choice.schedule), choice.source, choice.xla_wins)
+
+
+def _serve_gpu(
+    executor: Literal["cuda", "interpret"], problem: Problem, options: Options
+) -> Served:
+    """Made for options.target, or JAXPIPE_TARGET."""
+    device = _gpu(options)
+    choice = choose(problem, executor="cuda", device=device, explicit=options.schedule)
+    call = functools.partial(_call, problem, choice.schedule, executor, device.arch)
+    return Served(call, str(choice.schedule), choice.source, choice.xla_wins)
+
+
+def _gpu(options: Options) -> Device:
+    name = options.target or settings.get("JAXPIPE_TARGET")
+    if not name:
+        raise UnsupportedError(
+            "no GPU to make a kernel for: pass options(target=...) or set JAXPIPE_TARGET, "
+            "to h200, a100, ..."
+        )
+    return device_named(str(name))
 
 
 def _call(
@@ -79,73 +99,82 @@ def _call(
     return runtime.run(problem, schedule, operands, executor=executor, arch=arch)
 
 
-def _serve_cuda(problem: Problem, options: Options) -> Served:
-    raise UnsupportedError("no kernels yet")
-
-
 EXECUTORS: dict[str, Executor] = {
     e.name: e
     for e in (
-        Executor("host", ("cpu",), False, False, _serve_host, "use implementation='cuda' on a GPU"),
         Executor(
-            "cuda", ("cuda",), True, _serve_cuda,
-            "run on a GPU (pip install 'jaxpipe[cuda13]'), or lower for one with "
-            "jax.export(..., platforms=['cuda'])",
+            "host", ("cpu",), Abilities(has_patches=True), _serve_host,
+            "compile it for the CPU, or use implementation='cuda' on a GPU",
+        ),
+        Executor(
+            "cuda", ("cuda",), Abilities(has_tf32=True), functools.partial(_serve_gpu, "cuda"),
+            "compile it for a GPU (pip install 'jaxpipe[cuda13]', or export for platform cuda)",
+        ),
+        Executor(
+            "interpret", ("cpu",), Abilities(has_tf32=True),
+            functools.partial(_serve_gpu, "interpret"), "compile it for the CPU",
         ),
     )
 }  # fmt: skip
 # What implementation=None tries, by platform; lax serves the rest.
-PREFERENCE: dict[str, tuple[Implementation, ...]] = {"cpu": ("host",), "cuda": ("cuda",)}
+PREFERENCE: dict[str, tuple[Implementation, ...]] = {"cpu": ("host",)}
 
 
 def run(*operands: Any, spec: Spec, fusion: Fusion, platform: str) -> list[Any]:
     """[y] or [y, pre-activation] of `spec` with `fusion` on one device of `platform`."""
     named = spec.options.implementation
     if named not in (None, "xla"):
-        return _run_kernel(_require(named, platform, spec, operands), spec, fusion, operands)
+        return _run_named(named, platform, spec, fusion, operands)
     reason = "asked for" if named else f"no kernels for platform {platform}"
     for name in () if named else PREFERENCE.get(platform, ()):
         try:
             return _run_kernel(EXECUTORS[name], spec, fusion, operands)
-        except UnsupportedError as error:
+        except JaxpipeError as error:
             reason = str(error)
     return run_reference(*operands, spec=spec, fusion=fusion, reason=reason)
 
 
-def _require(name: str, platform: str, spec: Spec, operands: tuple[Any, ...]) -> Executor:
-    """The executor that the caller insists on; UnsupportedError when the platform is not its."""
+def _run_named(
+    name: str, platform: str, spec: Spec, fusion: Fusion, operands: tuple[Any, ...]
+) -> list[Any]:
+    """By the executor that the caller insists on; UnsupportedError says why it cannot."""
     executor = EXECUTORS[name]
+    call = spec.describe(*(jax.typeof(x) for x in operands[:2]))
     if platform not in executor.platforms:
-        lhs, rhs = (jax.typeof(x) for x in operands[:2])
         raise UnsupportedError(
-            f"implementation={name!r} for {spec.describe(lhs, rhs)}: this program is compiled for "
-            f"{platform}, {name} runs on {', '.join(executor.platforms)}: {executor.remedy}; "
+            f"implementation={name!r} for {call}: this program is compiled for {platform}, "
+            f"{name} runs on {', '.join(executor.platforms)}: {executor.remedy}; "
             "implementation=None picks what applies"
         )
-    return executor
+    try:
+        return _run_kernel(executor, spec, fusion, operands)
+    except JaxpipeError as error:
+        raise UnsupportedError(
+            f"implementation={name!r} for {call}: {error}; implementation=None picks what applies"
+        ) from error
 
 
 def _run_kernel(
     executor: Executor, spec: Spec, fusion: Fusion, operands: tuple[Any, ...]
 ) -> list[Any]:
-    """Plan, serve, call; UnsupportedError from any of them names the call."""
+    """Plan, serve, call; a JaxpipeError of any of them is why this executor does not."""
     lhs, rhs, *extras = operands
     bias, residual = fusion.split(tuple(extras))
     types = jax.typeof(lhs), jax.typeof(rhs)
-    try:
-        plan = spec.plan(
-            fusion, *types, bias, has_tf32=executor.has_tf32, has_conv=executor.has_conv
-        )
-        served = executor.serve(plan.problem, spec.options)
-    except JaxpipeError as error:
-        raise UnsupportedError(
-            f"{executor.name} cannot serve {spec.describe(*types)}: {error}"
-        ) from error
+    plan = spec.plan(fusion, *types, bias, executor.able)
+    served = executor.serve(plan.problem, spec.options)
+    _require_faster(served, spec)
     out = spec.result_type(*types)
     coverage.record(Site(spec.op, str(plan.problem), executor.name, served.schedule, served.source))
     with jax.named_scope(f"jaxpipe.{executor.name}[{plan.problem}]"):
         results = served.call(_prepare(plan, lhs, rhs, bias, residual))
         return [y.reshape(out.shape).astype(plan.dtypes.final) for y in results]
+
+
+def _require_faster(served: Served, spec: Spec) -> None:
+    """implementation=None leaves to XLA what a record says XLA does faster."""
+    if served.xla_wins and spec.options.implementation is None:
+        raise UnsupportedError(f"XLA was measured to be faster than schedule {served.schedule}")
 
 
 def _prepare(plan: Plan, lhs: Any, rhs: Any, bias: Any, residual: Any) -> dict[BufferRole, Any]:

@@ -1,4 +1,4 @@
-"""A product with its epilogue in one kernel: public `dot` and `conv`, and every rule of the primitive.
+"""A product with its epilogue in one kernel: public `dot` and `conv`, and their primitive.
 
 Operands (lhs, rhs[, bias][, residual]), parameters spec and fusion; results [y] or
 [y, pre-activation]. bias has the shape of rhs's free dimensions, residual the result's. Only

@@ -46,10 +46,11 @@ class Dtypes:
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What an executor's kernels have: TensorFloat-32 products, convolutions."""
+    """What an executor's kernels have: TensorFloat-32 products; memory to spare for image patches
+    (a filter's gradient copies each pixel once a filter tap)."""
 
     has_tf32: bool = False
-    has_conv: bool = False
+    has_patches: bool = False
 
 
 def as_is(x: Any) -> Any:

@@ -190,7 +190,7 @@ def test_an_unknown_implementation_is_refused() -> None:
 
 def test_a_named_implementation_that_cannot_serve_raises() -> None:
     x = jnp.ones((2, 2), jnp.int16)
-    with pytest.raises(UnsupportedError, match=r"host cannot serve dot int16\[2,2\].*kernels take"):
+    with pytest.raises(UnsupportedError, match=r"host.*dot int16\[2,2\].*kernels take.*None picks"):
         jaxpipe.dot(x, x, implementation="host")
 
 
