@@ -10,10 +10,17 @@ from __future__ import annotations
 import functools
 from importlib import resources
 
-from jaxpipe.codegen.hopper_epilogue import epilogue, finish_functions, outputs
+from jaxpipe.codegen.hopper_epilogue import (
+    epilogue,
+    finish_functions,
+    operands,
+    outputs,
+    value_type,
+)
 from jaxpipe.codegen.hopper_instructions import wgmma_wrapper
 from jaxpipe.codegen.hopper_maps import operand_map, result_map
-from jaxpipe.codegen.hopper_reduce import reduction, reduction_launch
+from jaxpipe.codegen.hopper_nest import Nest, take_apart
+from jaxpipe.codegen.hopper_reduce import reduction
 from jaxpipe.codegen.hopper_roles import consumer, producer
 from jaxpipe.codegen.hopper_source import (
     ELEMENT_TYPES,
@@ -24,10 +31,12 @@ from jaxpipe.codegen.hopper_source import (
     tile_order,
 )
 from jaxpipe.geometry_hopper import Geometry, geometry
-from jaxpipe.kernel import BufferRole, Kernel, Launch, Pointer
+from jaxpipe.ir.nodes import Buffer
+from jaxpipe.kernel import Kernel, Launch, Pointer, TensorMap
 from jaxpipe.problem import DTYPES, Problem
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import Arch
+from jaxpipe.transform.recipe_hopper import lower_hopper
 
 DEVICE_FILES = (
     "epilogue_math.cuh",
@@ -45,21 +54,24 @@ ENTRY = "jaxpipe_hopper"
 def emit_hopper(problem: Problem, schedule: GpuSchedule, arch: Arch) -> Kernel:
     """The kernel of `problem` under `schedule`, which legality must have admitted."""
     g = geometry(problem, schedule)
-    arguments = _arguments(g)
+    main, *rest = lower_hopper(problem, schedule, arch)
+    nest = take_apart(main.func)
+    arguments = _arguments(g, nest)
     launches = [_launch(g, arguments)]
     body = [
-        tile_order(g),
+        tile_order(g, nest),
         patch_position(g),
-        finish_functions(g),
-        frame(g, ENTRY, arguments, producer(g), consumer(g, epilogue(g))),
+        finish_functions(value_type(g), nest.results),
+        frame(g, ENTRY, arguments, producer(g, nest), consumer(g, nest, epilogue(g, nest))),
     ]
-    if g.stores_partials:
-        body.append(reduction(g))
-        launches.append(reduction_launch(g))
+    for lowered in rest:
+        text, launch = reduction(g, lowered.func)
+        body.append(text)
+        launches.append(launch)
     wrapper = wgmma_wrapper(g.wgmma, g.b.tile, g.a.is_k_major, g.b.is_k_major)
     head = [_header(g, arch), *(device_file(name) for name in DEVICE_FILES), wrapper]
-    text = [*head, constants(g, "\n".join(body)), *body]
-    source = "\n".join(part for part in text if part)
+    parts = [*head, constants(g, "\n".join(body)), *body]
+    source = "\n".join(part for part in parts if part)
     return Kernel(ENTRY, source, arch.name, problem, schedule, tuple(launches), _workspace(g))
 
 
@@ -73,42 +85,31 @@ def _header(g: Geometry, arch: Arch) -> str:
     return f"// {g.problem}\n// {g.schedule}\n// for {arch.name}; emitted by jaxpipe\n"
 
 
-def _arguments(g: Geometry) -> tuple[Argument, ...]:
+def _arguments(g: Geometry, nest: Nest) -> tuple[Argument, ...]:
     """Parameters in order: tensor maps, then pointers."""
     maps: list[Argument] = []
     pointers: list[Argument] = []
-    if g.k_tiles:
-        for op in (g.a, g.b):
-            if op.copy == "tma":
-                maps.append(_map_argument(op.role, operand_map(g, op)))
-            else:
-                pointers.append(_pointer(op.role, g.problem.dtype, "const "))
-    for role, _ in outputs(g):
-        if g.has_tma_store:
-            maps.append(_map_argument(role, result_map(g, role)))
+    for op in (g.a, g.b) if nest.steps else ():
+        if op.copy == "tma":
+            maps.append(_map_argument(operand_map(g, nest, op)))
         else:
-            pointers.append(_pointer(role, g.store_dtype, ""))
-    if not g.stores_partials:
-        pointers += _epilogue_arguments(g)
-    return (*maps, *pointers)
+            pointers.append(_pointer(nest.param(op.role), "const "))
+    for output in outputs(nest.results):
+        if g.has_tma_store:
+            maps.append(_map_argument(result_map(g, output.buffer)))
+        else:
+            pointers.append(_pointer(output.buffer, ""))
+    return (*maps, *pointers, *(_pointer(buffer, "const ") for buffer in operands(nest.results)))
 
 
-def _epilogue_arguments(g: Geometry) -> list[Argument]:
-    e, p = g.problem.epilogue, g.problem
-    wanted: list[tuple[BufferRole, str]] = []
-    if e.bias != "none":
-        wanted.append(("bias", p.bias_dtype))
-    if e.residual:
-        wanted.append(("residual", p.out_dtype))
-    return [_pointer(role, dtype, "const ") for role, dtype in wanted]
+def _map_argument(param: TensorMap) -> Argument:
+    return Argument(f"const __grid_constant__ TensorMap {param.role}_map", param)
 
 
-def _map_argument(role: BufferRole, param: object) -> Argument:
-    return Argument(f"const __grid_constant__ TensorMap {role}_map", param)  # type: ignore[arg-type]
-
-
-def _pointer(role: BufferRole, dtype: str, const: str) -> Argument:
-    return Argument(f"{const}{ELEMENT_TYPES[dtype]}* __restrict__ {role}", Pointer(role))
+def _pointer(buffer: Buffer, const: str) -> Argument:
+    assert buffer.role is not None
+    kind = ELEMENT_TYPES[buffer.dtype]
+    return Argument(f"{const}{kind}* __restrict__ {buffer.name}", Pointer(buffer.role))
 
 
 def _launch(g: Geometry, arguments: tuple[Argument, ...]) -> Launch:
