@@ -18,13 +18,14 @@ from jaxpipe.errors import CompileError
 from jaxpipe.kernel import CompiledKernel, Kernel
 from jaxpipe.legality import require
 from jaxpipe.problem import Problem
-from jaxpipe.schedule import GpuSchedule
+from jaxpipe.schedule import Family, GpuSchedule
 from jaxpipe.target import Arch, Device, arch, device
 from jaxpipe.toolchain import nvcc, nvrtc
 from jaxpipe.toolchain.binaries import Binaries
 from jaxpipe.toolchain.cache import KernelCache
 from jaxpipe.transform.detect import Verdict
 from jaxpipe.transform.recipe import Lowered, lower_ampere
+from jaxpipe.transform.recipe_hopper import lower_hopper
 from jaxpipe.version import VERSION
 
 Target = Arch | Device | str
@@ -44,11 +45,27 @@ def target_arch(target: Target) -> Arch:
 
 
 # ---------------------------------------------------------------------- emitting
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """How kernels of one family come about: the recipe and the printer of its nests."""
+
+    lower: Callable[[Problem, GpuSchedule, Arch], tuple[Lowered, ...]]
+    emit: Callable[[Problem, GpuSchedule, Arch, tuple[Lowered, ...]], Kernel]
+
+
+FAMILIES: dict[Family, Compiler] = {
+    "ampere": Compiler(lower_ampere, emit_ampere),
+    "hopper": Compiler(lower_hopper, emit_hopper),
+}
+
+
 @functools.lru_cache(maxsize=1024)
 def lower(problem: Problem, schedule: GpuSchedule, target: Arch) -> tuple[Lowered, ...]:
-    """Nests of every launch after every stage ("ampere"); ScheduleError when illegal."""
+    """Nests of every launch after every stage; ScheduleError when illegal."""
     require(schedule, problem, target)
-    return () if problem.is_empty else lower_ampere(problem, schedule, target)
+    if problem.is_empty:
+        return ()
+    return FAMILIES[schedule.family].lower(problem, schedule, target)
 
 
 def verdicts(problem: Problem, schedule: GpuSchedule, target: Target) -> tuple[Verdict, ...]:
@@ -68,9 +85,7 @@ def emit_kernel(problem: Problem, schedule: GpuSchedule, arch: Arch) -> Kernel:
     if problem.is_empty:
         source = f"// {problem}: no result, nothing to launch\n"
         return Kernel("jaxpipe_empty", source, arch.name, problem, schedule, ())
-    if schedule.family == "hopper":
-        return emit_hopper(problem, schedule, arch)
-    return emit_ampere(problem, schedule, arch, lower(problem, schedule, arch))
+    return FAMILIES[schedule.family].emit(problem, schedule, arch, lower(problem, schedule, arch))
 
 
 # ---------------------------------------------------------------------- compiling

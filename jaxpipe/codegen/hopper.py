@@ -7,9 +7,7 @@ hopper_epilogue and the device files beside this one. It must not know devices o
 
 from __future__ import annotations
 
-import functools
-from importlib import resources
-
+from jaxpipe.codegen.cuda import Frame, device_file, frame_of, positions, signature
 from jaxpipe.codegen.hopper_epilogue import (
     epilogue,
     finish_functions,
@@ -20,7 +18,6 @@ from jaxpipe.codegen.hopper_epilogue import (
 from jaxpipe.codegen.hopper_instructions import wgmma_wrapper
 from jaxpipe.codegen.hopper_maps import operand_map, result_map
 from jaxpipe.codegen.hopper_nest import Nest, take_apart
-from jaxpipe.codegen.hopper_reduce import reduction
 from jaxpipe.codegen.hopper_roles import consumer, producer
 from jaxpipe.codegen.hopper_source import (
     ELEMENT_TYPES,
@@ -30,13 +27,15 @@ from jaxpipe.codegen.hopper_source import (
     patch_position,
     tile_order,
 )
+from jaxpipe.codegen.reduce import reduce_lines
+from jaxpipe.codegen.text import indented
 from jaxpipe.geometry_hopper import Geometry, geometry
 from jaxpipe.ir.nodes import Buffer
 from jaxpipe.kernel import Kernel, Launch, Pointer, TensorMap
 from jaxpipe.problem import DTYPES, Problem
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import Arch
-from jaxpipe.transform.recipe_hopper import lower_hopper
+from jaxpipe.transform.recipe import REDUCE_WARPS, Lowered
 
 DEVICE_FILES = (
     "epilogue_math.cuh",
@@ -48,37 +47,48 @@ DEVICE_FILES = (
     "hopper_wgmma.cuh",
     "hopper_epilogue.cuh",
 )
+REDUCE_FILES = ("fp8.cuh", "vector.cuh")
 ENTRY = "jaxpipe_hopper"
+REDUCE_ENTRY = "jaxpipe_reduce"
 
 
-def emit_hopper(problem: Problem, schedule: GpuSchedule, arch: Arch) -> Kernel:
-    """The kernel of `problem` under `schedule`, which legality must have admitted."""
+def emit_hopper(
+    problem: Problem, schedule: GpuSchedule, arch: Arch, lowered: tuple[Lowered, ...]
+) -> Kernel:
+    """The kernel of specialised nests: one launch each, workspace between them."""
     g = geometry(problem, schedule)
-    main, *rest = lower_hopper(problem, schedule, arch)
-    nest = take_apart(main.func)
+    main, *rest = (launch.func for launch in lowered)
+    nest = take_apart(main)
     arguments = _arguments(g, nest)
-    launches = [_launch(g, arguments)]
     body = [
         tile_order(g, nest),
         patch_position(g),
         finish_functions(value_type(g), nest.results),
         frame(g, ENTRY, arguments, producer(g, nest), consumer(g, nest, epilogue(g, nest))),
+        *(_reduction(frame_of(func)) for func in rest),
     ]
-    for lowered in rest:
-        text, launch = reduction(g, lowered.func)
-        body.append(text)
-        launches.append(launch)
+    launches = [_launch(g, arguments), *(_reduction_launch(frame_of(func)) for func in rest)]
+    files = (*DEVICE_FILES, *(REDUCE_FILES if rest else ()))
     wrapper = wgmma_wrapper(g.wgmma, g.b.tile, g.a.is_k_major, g.b.is_k_major)
-    head = [_header(g, arch), *(device_file(name) for name in DEVICE_FILES), wrapper]
+    head = [_header(g, arch), *(device_file(name) for name in files), wrapper]
     parts = [*head, constants(g, "\n".join(body)), *body]
     source = "\n".join(part for part in parts if part)
     return Kernel(ENTRY, source, arch.name, problem, schedule, tuple(launches), _workspace(g))
 
 
-@functools.cache
-def device_file(name: str) -> str:
-    """Text of one file of codegen/device."""
-    return (resources.files("jaxpipe.codegen") / "device" / name).read_text()
+def _reduction(launch: Frame) -> str:
+    """The second launch of split-K, the same as every family's."""
+    lines = [
+        *signature(launch.func, REDUCE_ENTRY, 32 * REDUCE_WARPS, 1),
+        *indented([*positions(launch, 1), *reduce_lines(launch)]),
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _reduction_launch(launch: Frame) -> Launch:
+    params = tuple(Pointer(p.role) for p in launch.func.params if p.role is not None)
+    return Launch(REDUCE_ENTRY, (launch.blocks, 1, 1), (32 * REDUCE_WARPS, 1, 1), 0, params)
 
 
 def _header(g: Geometry, arch: Arch) -> str:

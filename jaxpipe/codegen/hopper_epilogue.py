@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jaxpipe.codegen.hopper_maps import store_coordinates
-from jaxpipe.codegen.hopper_nest import Nest, Results, grouped, text
+from jaxpipe.codegen.hopper_nest import Nest, Results
 from jaxpipe.codegen.hopper_source import ELEMENT_TYPES, indent
+from jaxpipe.codegen.text import expression
 from jaxpipe.geometry_hopper import PANEL_BUFFERS, Geometry
 from jaxpipe.ir.nodes import Buffer, Region, Step
 from jaxpipe.problem import DTYPES
@@ -113,7 +114,7 @@ for (int atom = 0; atom < kAtoms; ++atom) {{
 # ---------------------------------------------------------------- where a thread's results lie
 def _first(nest: Nest, axis: str) -> str:
     """First row or column of the tile."""
-    return grouped(nest.starts(nest.store.dst)[axis])
+    return expression(nest.starts(nest.store.dst)[axis])
 
 
 def _positions(g: Geometry, nest: Nest, text_after: str) -> str:
@@ -123,7 +124,7 @@ def _positions(g: Geometry, nest: Nest, text_after: str) -> str:
     lines = lines if "a_row" in text_after else ""
     if g.patch is not None:
         offset = "" if g.schedule.ping_pong else " + consumer * kAtoms"
-        first = text(nest.starts(nest.store.dst)["m"] // 64)
+        first = expression(nest.starts(nest.store.dst)["m"] // 64)
         lines += f"const Patch patch = patch_at({first}{offset} + atom);\n"
     return lines
 
@@ -141,7 +142,7 @@ def _offset(nest: Nest, region: Region, row: str, column: str) -> str:
     """Element offset of a result row and column, 64-bit: the batch is the region's."""
     buffer = nest.buffers[region.buffer]
     terms = [
-        f"({text(start)}) * {stride}ll"
+        f"({expression(start)}) * {stride}ll"
         for start, stride in zip(region.starts[:-2], buffer.strides, strict=False)
     ]
     return " + ".join([*terms, f"({row}) * {buffer.strides[-2]}ll", column])

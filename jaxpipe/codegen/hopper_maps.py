@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jaxpipe.codegen.hopper_nest import Nest, grouped, text
+from jaxpipe.codegen.hopper_nest import Nest
+from jaxpipe.codegen.text import expression
 from jaxpipe.geometry_hopper import ATOM_ROWS, Geometry, Operand
 from jaxpipe.ir.affine import Affine
 from jaxpipe.ir.nodes import Buffer, Region, Window
@@ -123,7 +124,11 @@ def _k_major_boxes(nest: Nest, op: Operand, region: Region, multicast: bool) -> 
     return tuple(
         Box(
             f"{panel * op.panel_bytes}u{share}",
-            (text(k + panel * op.row_elements), text(row) + half, *map(text, batch)),
+            (
+                expression(k + panel * op.row_elements),
+                expression(row) + half,
+                *map(expression, batch),
+            ),
             multicast,
         )
         for panel in range(op.panels)
@@ -138,7 +143,7 @@ def _mn_major_boxes(nest: Nest, op: Operand, region: Region, multicast: bool) ->
     return tuple(
         Box(
             f"{panel * op.panel_bytes}u{share}",
-            (text(column + panel * op.row_elements) + half, *map(text, others)),
+            (expression(column + panel * op.row_elements) + half, *map(expression, others)),
             multicast,
         )
         for panel in range(count)
@@ -159,7 +164,7 @@ def _patch_boxes(op: Operand, channel: Affine, multicast: bool) -> tuple[Box, ..
             (f"({i} + rank * {count}) * 8192u" if multicast else f"{i * 8192}u")
             + (f" + {panel * op.panel_bytes}u" if panel else ""),
             (
-                text(channel + panel * op.row_elements),
+                expression(channel + panel * op.row_elements),
                 f"patch[{i}].x + dx",
                 f"patch[{i}].y + dy",
                 f"patch[{i}].image",
@@ -174,4 +179,4 @@ def _patch_boxes(op: Operand, channel: Affine, multicast: bool) -> tuple[Box, ..
 def store_coordinates(nest: Nest, region: Region, column: str, row: str) -> tuple[str, ...]:
     """Coordinates of a panel in a result: column and row are C++, the rest the region's."""
     _, _, *batch = _coordinates(nest, region)
-    return (column, row, *map(grouped, batch))
+    return (column, row, *map(expression, batch))

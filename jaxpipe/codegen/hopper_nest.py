@@ -138,14 +138,3 @@ def statements_after(nest: Nest) -> tuple[Stmt, ...]:
     """What the consumer does after its loop."""
     position = nest.consumer.index(consumer_loop(nest))
     return nest.consumer[position + 1 :]
-
-
-def text(expr: Affine) -> str:
-    """An index expression as C++; indices are never negative, so / and % mean the same there."""
-    return str(expr)
-
-
-def grouped(expr: Affine) -> str:
-    """The same as one factor."""
-    plain = str(expr)
-    return plain if plain.replace("_", "").isalnum() else f"({plain})"

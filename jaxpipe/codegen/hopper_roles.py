@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from jaxpipe.codegen.hopper_instructions import accumulator_type, wgmma_name
 from jaxpipe.codegen.hopper_maps import operand_boxes, patches_loaded, shared_by_cluster
-from jaxpipe.codegen.hopper_nest import Nest, consumer_loop, text
+from jaxpipe.codegen.hopper_nest import Nest, consumer_loop
 from jaxpipe.codegen.hopper_source import indent
+from jaxpipe.codegen.text import expression
 from jaxpipe.errors import IrError
 from jaxpipe.geometry_hopper import PANEL_BUFFERS, ROW_BYTES, Geometry, Operand
 from jaxpipe.ir.nodes import Copy, Fill, For, If, Mma, Release, Stmt, Store, Wait, WaitMma
@@ -95,7 +96,7 @@ def _patches(g: Geometry, nest: Nest) -> str:
     if window is None:
         return ""
     count = patches_loaded(g)
-    first = text(nest.starts(nest.copy_of("lhs").src)["m"] // 64)
+    first = expression(nest.starts(nest.copy_of("lhs").src)["m"] // 64)
     share = f" + rank * {count}" if shared_by_cluster(g, g.a) else ""
     return f"""\
 Patch patch[{count}];
@@ -115,7 +116,7 @@ def _taps(g: Geometry, nest: Nest) -> str:
         return ""
     starts = nest.starts(nest.copy_of("lhs").src)
     dx, dy = starts["kw"] * window.dilation[1], starts["kh"] * window.dilation[0]
-    return f"const int dx = {text(dx)}, dy = {text(dy)};\n"
+    return f"const int dx = {expression(dx)}, dy = {expression(dy)};\n"
 
 
 # ---------------------------------------------------------------- producer without TMA
@@ -168,14 +169,14 @@ def _lines(nest: Nest, g: Geometry, copy: Copy) -> str:
     op, source = _operand(g, nest, copy), nest.buffers[copy.src.buffer]
     *_, rows, columns = source.shape
     *_, ld, _ = source.strides
-    row, column = (text(start) for start in copy.src.starts[-2:])
+    row, column = (expression(start) for start in copy.src.starts[-2:])
     chunk = op.alignment_bytes if op.alignment_bytes >= 4 else 16
     per_line, size = ROW_BYTES // chunk, op.size_bytes
     call = f"copy_chunk<{chunk}>" if op.alignment_bytes >= 4 else "copy_unaligned_16"
     base = " + ".join(
         [f"(const char*){op.role}"]
         + [
-            f"({text(start)}) * {stride * size}ll"
+            f"({expression(start)}) * {stride * size}ll"
             for start, stride in zip(copy.src.starts[:-2], source.strides, strict=False)
             if stride
         ]
@@ -311,7 +312,9 @@ def _loop_statement(g: Geometry, nest: Nest, statement: Stmt, in_flight: bool) -
         case Release():
             return _release(g, "previous" if in_flight else "ring.slot") + "\n"
         case If(conditions, (inner,)):
-            condition = " && ".join(f"{text(c.left)} < {text(c.right)}" for c in conditions)
+            condition = " && ".join(
+                f"{expression(c.left)} < {expression(c.right)}" for c in conditions
+            )
             return f"if ({condition}) {_loop_statement(g, nest, inner, in_flight)}"
         case _:
             raise IrError(f"no text for {type(statement).__name__} in a Hopper main loop")

@@ -233,9 +233,26 @@ class Barrier:
     """All threads of the block arrive before any goes on; earlier writes are visible after."""
 
 
+@dataclass(frozen=True, slots=True)
+class WaitMma:
+    """The products of this nest are asynchronous; at most `pending` of the newest are incomplete
+    after this (wgmma.wait_group). Until then they read their operands and own their accumulator."""
+
+    pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What one kind of warps does. Roles that follow each other run side by side, ordered only by
+    Acquire, Commit, Wait and Release."""
+
+    name: Literal["producer", "consumer"]
+    body: tuple[Stmt, ...]
+
+
 Stmt = (
     For | If | Alloc | Fill | Copy | Mma | Elementwise | Store
-    | Acquire | Commit | Wait | Release | CommitGroup | WaitGroup | Barrier
+    | Acquire | Commit | Wait | Release | CommitGroup | WaitGroup | Barrier | WaitMma | Role
 )  # fmt: skip
 
 

@@ -22,11 +22,13 @@ from jaxpipe.ir.nodes import (
     Mma,
     Region,
     Release,
+    Role,
     Step,
     Stmt,
     Store,
     Wait,
     WaitGroup,
+    WaitMma,
 )
 
 
@@ -45,6 +47,9 @@ def _lines(statement: Stmt) -> Iterator[str]:
             yield from _indented(body)
         case If(conditions, body):
             yield f"if {' and '.join(map(str, conditions))}"
+            yield from _indented(body)
+        case Role(name, body):
+            yield f"role {name}"
             yield from _indented(body)
         case _:
             yield statement_text(statement)
@@ -96,6 +101,8 @@ def _synchronisation(statement: Stmt) -> str:
             return f"wait_group {pending}"
         case Barrier():
             return "barrier"
+        case WaitMma(pending):
+            return f"wait_mma {pending}"
         case _:
             raise NotImplementedError(f"no text for {type(statement).__name__}")
 

@@ -24,6 +24,7 @@ from jaxpipe.ir.nodes import (
     Mma,
     Region,
     Release,
+    Role,
     Stmt,
     Wait,
 )
@@ -82,6 +83,8 @@ class _Scope:
                 for condition in conditions:
                     self.defined(statement, condition.right - condition.left, ranges)
                 self.body(body, refined(ranges, conditions))
+            case Role(body=body):
+                self.body(body, ranges)
             case Alloc(buffer):
                 self.declare(buffer)
             case _:
@@ -130,8 +133,8 @@ class _Scope:
     def staged_rules(self, statement: Stmt) -> None:
         scopes = [self.known[r.buffer].scope for r in regions(statement)]
         match statement:
-            case Mma() if self.stage != "built" and set(scopes) != {"register"}:
-                self.fail(statement, "a product of what is not in registers")
+            case Mma() if self.stage != "built" and len(set(scopes[-2:]) - {"global"}) != 1:
+                self.fail(statement, "operands that are not both in registers or in shared memory")
             case Copy() if self.stage == "lowered" and scopes == ["register", "global"]:
                 self.fail(statement, "a copy from global memory straight into fragments")
             case Elementwise() if self.stage == "lowered" and scopes[0] != "register":

@@ -19,6 +19,7 @@ from jaxpipe.ir.nodes import (
     Less,
     Mma,
     Region,
+    Role,
     Step,
     Stmt,
     Store,
@@ -37,7 +38,7 @@ def walk(body: Body) -> Iterator[Stmt]:
 def children(statement: Stmt) -> Body:
     """The statements directly inside."""
     match statement:
-        case For(body=body) | If(body=body):
+        case For(body=body) | If(body=body) | Role(body=body):
             return body
         case _:
             return ()
@@ -48,7 +49,7 @@ def rewrite(body: Body, rule: Callable[[Stmt], Body]) -> Body:
     result: list[Stmt] = []
     for statement in body:
         match statement:
-            case For() | If():
+            case For() | If() | Role():
                 inner = rewrite(statement.body, rule)
                 result += rule(replace(statement, body=inner))
             case _:
