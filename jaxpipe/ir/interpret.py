@@ -13,7 +13,9 @@ read. Each breach is an IrError that names the statement. Three levels of synchr
 
 from __future__ import annotations
 
+import copy
 import itertools
+import random
 import string
 from collections.abc import Iterator, Mapping
 
@@ -39,26 +41,30 @@ from jaxpipe.ir.nodes import (
     Mma,
     Region,
     Release,
+    Role,
     Step,
     Stmt,
     Store,
     Wait,
     WaitGroup,
+    WaitMma,
 )
 from jaxpipe.ir.ops import OPS, round_to
 from jaxpipe.ir.printer import statement_text
+from jaxpipe.ir.roles import Pause, RoleBody, run_side_by_side
 from jaxpipe.ir.visit import Body, buffers, regions, walk, writes
 
 Named = tuple[Array, tuple[str, ...]]  # values and the axes of their dimensions
 
 
 def interpret(
-    funcs: tuple[Func, ...], inputs: Mapping[str, NDArray[np.generic]]
+    funcs: tuple[Func, ...], inputs: Mapping[str, NDArray[np.generic]], seed: int = 0
 ) -> dict[str, NDArray[np.float64]]:
     """Run launches in order; every parameter that is written is returned, by name.
 
     Inputs have the logical shape of their parameter (NHWC for one with a window). Outputs start
-    as NaN. Raises IrError at a read or write that the synchronisation does not allow.
+    as NaN. `seed` decides in which order roles go on. Raises IrError at a read or write that the
+    synchronisation does not allow.
     """
     arrays = {name: np.asarray(value, dtype=np.float64) for name, value in inputs.items()}
     written: dict[str, NDArray[np.float64]] = {}
@@ -68,7 +74,7 @@ def interpret(
                 shape = next(p.shape for p in func.params if p.name == name)
                 arrays[name] = np.full(shape, np.nan)
             written[name] = arrays[name]
-        _Machine(func, arrays).run()
+        _Machine(func, arrays, random.Random(seed)).run()
     return written
 
 
@@ -81,7 +87,7 @@ def _outputs(func: Func) -> list[str]:
 class _Machine:
     """One launch: the block that runs, its memories and loop variables."""
 
-    def __init__(self, func: Func, arrays: Mapping[str, Array]) -> None:
+    def __init__(self, func: Func, arrays: Mapping[str, Array], order: random.Random) -> None:
         self.buffers: dict[str, Buffer] = buffers(func)
         self.globals = {p.name: GlobalArray(p, arrays[p.name]) for p in func.params}
         self.func = func
@@ -90,14 +96,34 @@ class _Machine:
         self.warps: dict[str, int] = {}
         self.tiles: dict[tuple[str, tuple[int, ...]], list[Tile]] = {}
         self.sync = Synchronisation(self.level)
+        self.order = order
+        self.pause: Pause | None = None
+        self.has_async_products = any(isinstance(s, WaitMma) for s in walk(func.body))
 
     def run(self) -> None:
         self.body(self.func.body)
 
     # ------------------------------------------------------------------ control
     def body(self, body: Body) -> None:
-        for statement in body:
-            self.statement(statement)
+        for roles, group in itertools.groupby(body, lambda s: isinstance(s, Role)):
+            if roles:
+                self.side_by_side([s for s in group if isinstance(s, Role)])
+                continue
+            for statement in group:
+                self.statement(statement)
+
+    def side_by_side(self, roles: list[Role]) -> None:
+        """Roles share memory and synchronisation; each has loop variables of its own."""
+
+        def runner(role: Role) -> RoleBody:
+            def run(pause: Pause) -> None:
+                mine = copy.copy(self)
+                mine.env, mine.warps, mine.pause = dict(self.env), dict(self.warps), pause
+                mine.body(role.body)
+
+            return run
+
+        run_side_by_side([r.name for r in roles], [runner(r) for r in roles], self.order.choice)
 
     def statement(self, statement: Stmt) -> None:
         match statement:
@@ -216,14 +242,17 @@ class _Machine:
                 raise NotImplementedError(f"no meaning for {type(statement).__name__}")
 
     def multiply(self, acc: Region, lhs: Region, rhs: Region) -> None:
-        total, axes = self.read(acc)
+        tile = self.tile(acc)
+        total, axes = tile.read(self.starts(acc), acc.extents), self.buffers[acc.buffer].axes
         (a, a_axes), (b, b_axes) = self.read(lhs), self.read(rhs)
         kept = tuple(x for x in axes if x in a_axes or x in b_axes)
         letters = dict(zip(dict.fromkeys((*a_axes, *b_axes)), string.ascii_letters, strict=False))
         spec = ["".join(letters[x] for x in names) for names in (a_axes, b_axes, kept)]
         product = np.einsum(f"{spec[0]},{spec[1]}->{spec[2]}", a, b, optimize=True)
         value = round_to(self.buffers[acc.buffer].dtype, total + product.reshape(total.shape))
-        self.write(acc, value)
+        tile.write(self.starts(acc), acc.extents, value)
+        if self.has_async_products:
+            self.sync.product(tile, (self.tile(lhs), self.tile(rhs)))
 
     def applied(self, value: Named, steps: tuple[Step, ...]) -> Named:
         values, axes = value
@@ -244,6 +273,8 @@ class _Machine:
 
     # ------------------------------------------------------------------ synchronisation
     def synchronise(self, statement: Stmt) -> None:
+        if self.pause is not None:
+            self.pause(lambda: self.sync.is_ready(statement, self.pipe_stages()))
         match statement:
             case Acquire() | Commit() | Wait() | Release():
                 self.sync.pipe(statement, self.pipe_stages())
@@ -253,6 +284,8 @@ class _Machine:
                 self.sync.wait_group(pending)
             case Barrier():
                 self.sync.barrier(t for tiles in self.tiles.values() for t in tiles)
+            case WaitMma(pending):
+                self.sync.wait_products(pending)
             case _:
                 raise NotImplementedError(f"no meaning for {type(statement).__name__}")
 

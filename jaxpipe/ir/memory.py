@@ -123,9 +123,12 @@ class Synchronisation:
     acquired: int = 0
     waited: int = 0
     released: int = 0
+    products: list[tuple[Tile, ...]] = field(default_factory=list)
 
     def check_read(self, tile: Tile) -> None:
-        """Refuse to read a shared tile that is not visible to all threads."""
+        """Refuse to read a shared tile that is not visible, or sums of a product in flight."""
+        if any(tile is product[0] for product in self.products):
+            raise IrError(f"{tile.name} is read while a product is in flight (no wait_mma)")
         if not tile.is_shared or self.level == "none":
             return
         if tile.state != "visible":
@@ -136,6 +139,8 @@ class Synchronisation:
 
     def begin_write(self, tile: Tile, *, is_async: bool) -> None:
         """Refuse to overwrite what others may still read; note what is in flight."""
+        if any(tile is operand for product in self.products for operand in product):
+            raise IrError(f"{tile.name} is overwritten while a product in flight uses it")
         if not tile.is_shared or self.level == "none":
             return
         if self.level == "pipes" and not tile.holds_released:
@@ -148,7 +153,26 @@ class Synchronisation:
         if tile not in self.current:
             self.current.append(tile)
 
+    # ------------------------------------------------------------------ asynchronous products
+    def product(self, acc: Tile, operands: tuple[Tile, ...]) -> None:
+        """A product starts: it owns its sums and reads its operands until it is waited for."""
+        self.products.append((acc, *operands))
+
+    def wait_products(self, pending: int) -> None:
+        """All but the newest `pending` products are complete."""
+        self.products = self.products[max(0, len(self.products) - pending) :]
+
     # ------------------------------------------------------------------ abstract pipes
+    def is_ready(self, statement: Stmt, stages: int) -> bool:
+        """Whether a role can go on with this statement at once."""
+        match statement:
+            case Acquire():
+                return self.acquired - self.released < stages
+            case Wait():
+                return self.waited < len(self.chunks)
+            case _:
+                return True
+
     def pipe(self, statement: Stmt, stages: int) -> None:
         """Acquire, Commit, Wait or Release of the block's pipe."""
         match statement:
@@ -181,6 +205,8 @@ class Synchronisation:
         if self.released >= self.waited:
             raise IrError("release of a chunk that was never waited for")
         for tile in self.chunks[self.released]:
+            if any(tile is operand for product in self.products for operand in product):
+                raise IrError(f"{tile.name} is released while a product in flight reads it")
             tile.holds_released = True
         self.released += 1
 
