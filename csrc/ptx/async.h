@@ -1,0 +1,126 @@
+// Asynchronous work in flight: cp.async groups, bulk copies and stores, mbarriers, wgmma.
+#ifndef JAXPIPE_PTX_ASYNC_H_
+#define JAXPIPE_PTX_ASYNC_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "ptx/clocks.h"
+#include "ptx/program.h"
+
+namespace jaxpipe::ptx {
+
+struct Cta;
+
+// How many mbarriers a block may have initialised at a time.
+inline constexpr int kMaxMbarriers = 64;
+
+// One warp's cp.async, not yet waited for in the lanes of `mask`.
+struct CpAsync {
+  int32_t pc;
+  int32_t width;
+  uint32_t mask;
+  bool landed;  // the bytes are in memory already (early landing)
+  uint32_t dst[kLanes];
+  uint32_t group[kLanes];  // the lane's count of commits when it was issued
+  uint8_t data[kLanes][16];
+};
+
+struct CpAsyncQueue {
+  std::vector<CpAsync> copies;
+  uint32_t committed[kLanes] = {};
+};
+
+struct BulkGroups {
+  uint32_t committed[kLanes] = {};
+};
+
+// An mbarrier object in shared memory (PTX ISA, "Parallel Synchronization: mbarrier").
+struct Mbarrier {
+  uint32_t offset = 0;
+  int32_t actor = 0;
+  bool valid = false;
+  uint32_t expected = 0;
+  int64_t pending = 0;  // arrivals still missing in this phase
+  int64_t bytes = 0;    // transaction count; negative when data came before its expect_tx
+  uint64_t phase = 0;   // phases completed since init
+  uint32_t first_phase = 0;
+  int32_t init_actor = 0;  // the warp that initialised it, and when
+  uint32_t init_clock = 0;
+  int32_t init_pc = -1;
+  ClockSet arriving;      // joined over the arrivals of this phase
+  ClockSet completed[2];  // by parity of the completed phase
+};
+
+// A span of bytes of a block's shared memory.
+struct Span {
+  uint32_t offset;
+  uint32_t size;
+  uint32_t data;  // offset in BulkCopy::data
+};
+
+// A bulk copy into the shared memory of one block, completing on one of its mbarriers.
+struct BulkCopy {
+  int32_t pc;
+  Cta* cta;
+  int mbarrier;  // index in Cta::mbarriers
+  uint32_t bytes;
+  bool landed;  // in memory already; still to be reported to the mbarrier
+  std::vector<Span> spans;
+  std::vector<uint8_t> data;
+};
+
+// A piece of a bulk store: shared bytes to global memory.
+struct StorePiece {
+  uint64_t address;
+  uint32_t offset;
+  uint32_t size;
+};
+
+// A bulk store that has not read its source yet.
+struct BulkStore {
+  int32_t pc;
+  Cta* cta;
+  int32_t actor;
+  int lane;
+  uint32_t group;
+  int reduction;  // 0: store; 1: add, by the element type below
+  int element;
+  std::vector<Span> spans;  // what it reads, for the shadow
+  std::vector<StorePiece> pieces;
+};
+
+// One wgmma of a warpgroup; executed when its group is waited for, or when all warps issued it.
+struct WgmmaOp {
+  int32_t pc;
+  uint64_t a;  // descriptors
+  uint64_t b;
+  bool accumulate;
+  uint32_t warps;  // mask of those of the group that issued it
+  bool done;
+};
+
+struct Warpgroup {
+  int32_t actor = 0;
+  std::vector<WgmmaOp> ops;
+};
+
+// What one warp has issued to its warpgroup.
+struct WgmmaQueue {
+  struct Pending {
+    uint32_t group;
+    uint32_t sequence;
+  };
+  std::vector<Pending> pending;
+  uint32_t issued = 0;
+  uint32_t finished = 0;
+  uint32_t committed = 0;
+  uint64_t clock = 0;              // counts instructions, to order register accesses and fences
+  uint64_t fence = 0;              // clock of the last wgmma.fence
+  std::vector<uint64_t> touched;   // per register slot: clock of the last access
+  std::vector<uint8_t> in_flight;  // per register slot
+};
+
+}  // namespace jaxpipe::ptx
+
+#endif  // JAXPIPE_PTX_ASYNC_H_
