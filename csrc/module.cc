@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "inflate.h"
 #include "ptx/bindings.h"
 #include "recipe.h"
 
@@ -14,6 +15,13 @@ std::string DescribeRecipeWords(const std::vector<int64_t>& words, const std::st
   const Status status = DecodeRecipe(words.data(), words.size(), names, &recipe);
   if (!status.ok()) throw pybind11::value_error(status.message());
   return DescribeRecipe(recipe);
+}
+
+pybind11::bytes Inflate(const pybind11::bytes& compressed, size_t limit_bytes) {
+  std::string output;
+  const Status status = InflateZlib(std::string_view(compressed), limit_bytes, &output);
+  if (!status.ok()) throw pybind11::value_error(status.message());
+  return output;
 }
 
 }  // namespace jaxpipe
@@ -28,5 +36,7 @@ PYBIND11_MODULE(_native, m) {
   m.def("host_info", &jaxpipe::HostInfo);
   m.def("host_peak_flops", &jaxpipe::HostPeakFlops, pybind11::arg("seconds") = 0.2,
         pybind11::arg("threads") = 1, pybind11::arg("isa") = "auto");
+  m.def("inflate", &jaxpipe::Inflate, pybind11::arg("compressed"), pybind11::arg("limit_bytes"));
+  jaxpipe::DefineCuda(m);
   jaxpipe::ptx::Bind(m);
 }

@@ -16,6 +16,12 @@ pybind11::tuple FfiApiVersion();
 // Text of a recipe (recipe.h); ValueError with the reason when it cannot be read.
 std::string DescribeRecipeWords(const std::vector<int64_t>& words, const std::string& names);
 
+// What a zlib stream holds (inflate.h); ValueError when it is damaged.
+pybind11::bytes Inflate(const pybind11::bytes& compressed, size_t limit_bytes);
+
+// The cuda_* functions: the driver, its devices, launches and timing outside of XLA.
+void DefineCuda(pybind11::module_& m);
+
 // {target name: {"execute": capsule, ...}} of every handler in csrc/ffi.
 pybind11::dict FfiTargets();
 

@@ -1,5 +1,19 @@
 """jaxpipe: pipelined matrix products and convolutions for JAX."""
 
+from jaxpipe.ops.conv import conv_general_dilated
+from jaxpipe.ops.coverage import coverage
+from jaxpipe.ops.dot import dot_general, einsum
+from jaxpipe.ops.fused import conv, dot
+from jaxpipe.ops.options import options
 from jaxpipe.version import VERSION as __version__
 
-__all__ = ["__version__"]
+__all__ = [
+    "__version__",
+    "conv",
+    "conv_general_dilated",
+    "coverage",
+    "dot",
+    "dot_general",
+    "einsum",
+    "options",
+]

@@ -6,12 +6,13 @@ legality.py. It must not know the IR, the emitters or JAX.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Self, get_type_hints
 
 from jaxpipe.errors import ScheduleError
-from jaxpipe.problem import DTYPES, Problem
+from jaxpipe.problem import DTYPES, Conv2d, Problem
 
 Family = Literal["ampere", "hopper"]
 
@@ -147,8 +148,12 @@ class GpuSchedule(_Textual):
         return -(-problem.n // self.block_n)
 
     def k_steps(self, problem: Problem) -> int:
-        """Main-loop iterations of one block."""
-        steps = -(-problem.k // self.block_k)
+        """Main-loop iterations of one block; a convolution's k tiles end with the channels."""
+        if isinstance(problem, Conv2d):
+            channels = -(-problem.in_channels // self.block_k)
+            steps = problem.kernel[0] * problem.kernel[1] * channels
+        else:
+            steps = -(-problem.k // self.block_k)
         return -(-steps // self.split_k)
 
     def blocks(self, problem: Problem) -> int:
@@ -160,6 +165,41 @@ class GpuSchedule(_Textual):
         """Shared bytes of one pipeline stage: one lhs tile and one rhs tile."""
         size = DTYPES[problem.dtype].size_bytes
         return (self.block_m + self.block_n) * self.block_k * size
+
+    def stages(self, problem: Problem) -> int:
+        """Stages that the pipeline gets ("ampere"): those asked, at most one a k step."""
+        return max(1, min(self.smem_stages, self.k_steps(problem)))
+
+    def shared_bytes(self, problem: Problem) -> int:
+        """Dynamic shared bytes of a block ("ampere"): the ring, or the staging of results in the
+        same memory where that is larger; without k only the latter."""
+        ring = self.stages(problem) * self.stage_bytes(problem) if self.k_steps(problem) else 0
+        pitch_words = staging_layout(self.warp_n, self.store_vector(problem))[2]
+        return max(ring, 4 * 16 * pitch_words * self.warps_m * self.warps_n)
+
+    def store_vector(self, problem: Problem) -> int:
+        """Neighbouring results that one access writes: as the alignment of a row allows."""
+        name = problem.accumulator if self.split_k > 1 else problem.out_dtype
+        return row_vector(problem.n, DTYPES[name].size_bytes)
+
+
+def row_vector(columns: int, size_bytes: int) -> int:
+    """Elements of a dense row that one access of at most 16 bytes moves, wherever it begins."""
+    return max(1, math.gcd(16, columns * size_bytes) // size_bytes)
+
+
+def staging_layout(warp_n: int, vector: int) -> tuple[int, int, int]:
+    """How rows of float32 or int32 results lie in shared memory on their way out.
+
+    Chunks of 16 bytes are dealt to `groups` groups, so that lanes that each read `vector`
+    neighbours find theirs side by side. Returns groups, words of a group, words of a row: padded
+    so that fragments (8 rows x 4 pairs) are written without bank conflicts.
+    """
+    groups = max(1, vector // 4)
+    words = warp_n // groups
+    group_words = words + (4 - words) % 8 if groups > 1 else words
+    row_words = groups * group_words
+    return groups, group_words, row_words + (8 - row_words) % 32
 
 
 @dataclass(frozen=True, slots=True)

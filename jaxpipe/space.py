@@ -15,11 +15,13 @@ from typing import Any, Generic, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxpipe import legality
 from jaxpipe.errors import ScheduleError
 from jaxpipe.model.occupancy import occupancy
-from jaxpipe.model.table import S, ScheduleTable, concatenate, distinct, filled, product_table
+from jaxpipe.model.table import S, ScheduleTable, concatenate, filled, groups_of, product_table
+from jaxpipe.model.traffic import tiles_of
 from jaxpipe.model.workload import workload
-from jaxpipe.problem import DTYPES, Conv2d, Matmul, Problem
+from jaxpipe.problem import DTYPES, Matmul, Problem
 from jaxpipe.schedule import Family, GpuSchedule, HostSchedule
 from jaxpipe.target import ARCHES, Arch, Device, HostDevice
 
@@ -46,42 +48,55 @@ class Space(Generic[S]):
         return self.table.columns
 
 
-# Tiles are powers of two and three quarters of them: what fills waves without odd panels.
+# Tiles are powers of two, and three halves of them to fill waves that powers of two leave ragged.
 _AMPERE_KNOBS: dict[str, tuple[Any, ...]] = {
-    "block_m": (16, 32, 64, 128, 256),
+    "family": ("ampere",),
+    "block_m": (16, 32, 64, 96, 128, 192, 256),
     "block_n": (32, 64, 96, 128, 192, 256),
     "warps_m": (1, 2, 4),
     "warps_n": (1, 2, 4),
     "row_bytes": (64, 128),
     "smem_stages": (1, 2, 3, 4, 5, 6, 8),
     "reg_stages": (1, 2),
-    "raster_group": (8, 1),
     "split_k": (1, 2, 3, 4, 6, 8),
+    "raster_group": (8, 1),
 }
 _HOPPER_KNOBS: dict[str, tuple[Any, ...]] = {
+    "family": ("hopper",),
     "block_m": (64, 128, 192, 256),
     "block_n": (64, 128, 192, 256),
     "row_bytes": (128,),
-    "smem_stages": (2, 3, 4, 5, 6, 7, 8),
-    "reg_stages": (1, 2),
+    "smem_stages": (2, 3, 4, 5, 6, 7, 8, 10, 12),
+    "reg_stages": (2, 1),
     "consumers": (1, 2, 3),
     "ping_pong": (False, True),
     "cluster_m": (1, 2),
     "cluster_n": (1, 2),
-    "raster_group": (8, 1),
     "split_k": (1, 2, 3, 4, 6, 8),
+    "raster_group": (8, 1),
 }
-MIN_SPLIT_STEPS = 4  # k tiles that a split must at least have to be worth its second launch
+# Few rows: the product is computed transposed, so that they lie along wgmma's narrow dimension.
+_SWAPPED_KNOBS: dict[str, tuple[Any, ...]] = {
+    **_HOPPER_KNOBS,
+    "swap_operands": (True,),
+    "block_m": (8, 16, 32, 64),
+    "block_n": (64, 128, 256),
+    "smem_stages": (3, 4, 6, 8, 10, 12, 16),
+    "raster_group": (8,),
+}
+SWAP_ROWS = 64  # results with at most so many rows are also tried with swapped operands
+MIN_SPLIT_STEPS = 4  # k tiles that a split must have to be worth its second launch
 
 
 def gpu_space(problem: Problem, device: Device, family: Family | None = None) -> Space[GpuSchedule]:
     """Every aligned schedule of `problem` on `device`, of `family` or of all that the chip has.
 
-    Raises ScheduleError when nothing fits.
+    Nothing in it fails legality.check, nor asks for more shared memory, registers or threads than
+    the chip has. Raises ScheduleError when nothing fits.
     """
     arch = ARCHES[device.arch]
     families = [family] if family else ["ampere", "hopper"] if arch.has_wgmma else ["ampere"]
-    tables = [_family_table(problem, arch, name) for name in families]
+    tables = [t for name in families for t in _family_tables(problem, device, arch, name)]
     full = [table for table in tables if len(table)]
     if not full:
         raise ScheduleError(
@@ -90,46 +105,75 @@ def gpu_space(problem: Problem, device: Device, family: Family | None = None) ->
     return Space(problem, concatenate(full))
 
 
-def _family_table(problem: Problem, arch: Arch, family: str) -> ScheduleTable[GpuSchedule]:
-    knobs = dict(_AMPERE_KNOBS if family == "ampere" else _HOPPER_KNOBS)
-    raw = _shaped(knobs, problem, family)
-    raw = raw.take(_aligned(raw, problem))
-    return raw.take(occupancy(raw, workload(problem), arch).blocks_per_sm > 0)
+def _family_tables(
+    problem: Problem, device: Device, arch: Arch, family: str
+) -> list[ScheduleTable[GpuSchedule]]:
+    if family == "ampere":
+        return [_legal(_shaped(_AMPERE_KNOBS, problem), problem, arch)]
+    is_tma = workload(problem).has_tma_operands
+    fixed = {"persistent_blocks": (device.sm_count,), "tma": (is_tma,)}
+    knobs = [_HOPPER_KNOBS] + ([_SWAPPED_KNOBS] if problem.m <= SWAP_ROWS else [])
+    return [_legal(_shaped({**k, **fixed}, problem), problem, arch) for k in knobs]
 
 
-def _shaped(knobs: dict[str, Any], problem: Problem, family: str) -> ScheduleTable[GpuSchedule]:
-    """The product of the knobs; row_bytes becomes block_k in elements."""
+def _shaped(knobs: Mapping[str, tuple[Any, ...]], problem: Problem) -> ScheduleTable[GpuSchedule]:
+    """The product of the knobs, cut to what is aligned; row_bytes becomes block_k in elements."""
     size = DTYPES[problem.dtype].size_bytes
-    knobs["block_k"] = tuple(bytes_ // size for bytes_ in knobs.pop("row_bytes"))
-    table = product_table(GpuSchedule, knobs)
-    named = {**table.columns, "family": np.broadcast_to(np.array(family), (len(table),))}
-    return filled(GpuSchedule, named)
+    depths = tuple(row // size for row in knobs["row_bytes"])
+    named = {name: values for name, values in knobs.items() if name != "row_bytes"}
+    table = product_table(GpuSchedule, {**named, "block_k": depths})
+    return table.take(_aligned(table, problem))
 
 
 def _aligned(t: ScheduleTable[GpuSchedule], problem: Problem) -> NDArray[np.bool_]:
-    """The rules of ROLLER that choose among legal schedules, and those of the instructions."""
-    steps = -(-max(problem.k, 1) // t["block_k"])
-    keep = (t["smem_stages"] <= np.maximum(steps, 2)) & (
-        (t["split_k"] == 1) | (steps >= MIN_SPLIT_STEPS * t["split_k"])
-    )
-    if isinstance(problem, Conv2d):
-        keep &= t["split_k"] == 1
+    """ROLLER's rules: whole instructions, little padding, no stage without a k step to fill it."""
+    load = workload(problem)
+    tiles = tiles_of(t, load)
+    total = tiles.steps * tiles.split_k
+    keep = (t["smem_stages"] <= np.maximum(total, 2)) & _instructions(t)
+    keep &= (t["split_k"] == 1) | (total >= MIN_SPLIT_STEPS * t["split_k"])
     keep &= _covers(t["block_m"], problem.m, 16) & _covers(t["block_n"], problem.n, 32)
-    return np.asarray(keep & _instructions(t))
+    return np.asarray(keep)
 
 
 def _covers(block: NDArray[np.int64], extent: int, least: int) -> NDArray[np.bool_]:
-    """Tiles that are not more than twice the extent (rounded up to the least tile)."""
+    """Tiles of less than twice the extent (or the least tile): others are mostly padding."""
     return np.asarray(block <= max(least, 2 * extent - 1))
 
 
 def _instructions(t: ScheduleTable[GpuSchedule]) -> NDArray[np.bool_]:
+    """Tiles that are made of whole instructions; cuts the product before the rules are asked."""
     ampere = (t["block_m"] % (16 * t["warps_m"]) == 0) & (t["block_n"] % (16 * t["warps_n"]) == 0)
-    rows = np.where(t["ping_pong"], 1, t["consumers"]) * 64
-    pairs = t["cluster_m"] * t["cluster_n"] <= 2
-    turns = ~t["ping_pong"] | (t["consumers"] == 2)
-    hopper = (t["block_m"] % rows == 0) & pairs & turns & (t["smem_stages"] >= t["reg_stages"])
+    ampere &= t["warps_m"] * t["warps_n"] <= 8
+    rows = np.where(t["swap_operands"], t["block_n"], t["block_m"])
+    groups = np.where(t["ping_pong"], 1, t["consumers"])
+    hopper = (rows % (64 * groups) == 0) & (t["cluster_m"] * t["cluster_n"] <= 2)
+    hopper &= (t["smem_stages"] >= t["reg_stages"]) & (~t["ping_pong"] | (t["consumers"] == 2))
     return np.asarray(np.where(t["family"] == "hopper", hopper, ampere))
+
+
+def _legal(
+    table: ScheduleTable[GpuSchedule], problem: Problem, arch: Arch
+) -> ScheduleTable[GpuSchedule]:
+    """The rows that fit the chip and pass legality.check.
+
+    The rules are asked once for all rows that differ only in what they do not depend on: the
+    raster group, and which count of splits (split_k == 1 or not, that they do).
+    """
+    table = table.take(occupancy(table, workload(problem), arch).blocks_per_sm > 0)
+    if not len(table):
+        return table
+    columns = {**table.columns, "split_k": np.minimum(table["split_k"], 2)}
+    first, group = groups_of([column for n, column in columns.items() if n != "raster_group"])
+    legal = [not legality.check(table.schedule(int(row)), problem, arch) for row in first]
+    return table.take(np.array(legal)[group] & _splits_evenly(table, problem))
+
+
+def _splits_evenly(t: ScheduleTable[GpuSchedule], problem: Problem) -> NDArray[np.bool_]:
+    """Rows whose last split has something to do: the rule on split_k that depends on its value."""
+    k_tiles = tiles_of(t, workload(problem)).steps  # of one split
+    whole = -(-problem.k // t["block_k"])
+    return np.asarray((t["split_k"] == 1) | ((t["split_k"] - 1) * k_tiles < whole))
 
 
 # ------------------------------------------------------------------ ALCOP's published spaces
@@ -169,38 +213,47 @@ def paper_space(problem: Problem, operator: PaperOperator) -> Space[GpuSchedule]
 
 
 # ------------------------------------------------------------------ the host
+_HOST_KNOBS: dict[str, tuple[Any, ...]] = {
+    "strip": (1, 2, 4, 8),  # in panels
+    "block_m": (0, 128),
+    "block_k": (0, 512),
+    "order": ("panel", "row"),
+    "pack": ("item", "shared"),
+    "stages": (2, 1),
+    "copy_lhs": (False, True),
+}
+_STREAM_KNOBS: dict[str, tuple[Any, ...]] = {
+    "path": ("stream",),
+    "strip": (1, 2, 4, 8, 16, 32),
+    "prefetch_rows": (8, 0, 4, 16, 32),
+    "copy_lhs": (False, True),
+}
+
+
 def host_space(problem: Problem, host: HostDevice) -> Space[HostSchedule]:
-    """The schedules of csrc/host that differ for `problem`: a few hundred."""
+    """The schedules of csrc/host that differ for `problem`: a few hundred.
+
+    Blocks that are not smaller than their extent say the same as 0 and are left out.
+    """
     kernels = host.kernels
-    panel, rows = kernels.panel_cols, kernels.tile_rows
-    packed = product_table(
-        HostSchedule,
-        {
-            "rows": sorted({rows, max(1, rows - 2), max(1, rows // 2)}),
-            "strip": [s for s in (panel, 2 * panel, 4 * panel, 8 * panel, 16 * panel)],
-            "block_m": (0, 64, 128, 256),
-            "block_k": (0, 256, 512),
-            "order": ("panel", "row"),
-            "stages": (1, 2),
-        },
-    )
-    size = {"n": max(problem.n, 1), "m": problem.m, "k": problem.k}
-    fits = (packed["strip"] < size["n"] + panel) & (packed["block_m"] < max(size["m"], 1))
-    fits &= packed["block_k"] < max(size["k"], 1)
-    tables = [packed.take(fits)]
-    if (
-        isinstance(problem, Matmul)
-        and problem.m <= kernels.tile_rows
-        and not problem.rhs.transposed
-    ):
-        tables.append(_streaming(panel))
-    return Space(problem, distinct(concatenate([t for t in tables if len(t)])))
+    rows = (kernels.tile_rows, kernels.tile_rows // 2)
+    packed = _host_table({"rows": rows, **_HOST_KNOBS}, kernels.panel_cols)
+    panels = -(-max(problem.n, 1) // kernels.panel_cols)
+    keep = packed["strip"] <= kernels.panel_cols * panels
+    keep &= (packed["block_m"] < max(problem.m, 1)) & (packed["block_k"] < max(problem.k, 1))
+    keep &= (packed["rows"] == kernels.tile_rows) | (packed["rows"] < problem.m)
+    keep &= (packed["order"] == "panel") | (packed["strip"] > kernels.panel_cols)
+    tables = [packed.take(keep)]
+    if problem.m <= kernels.tile_rows and not _is_rhs_transposed(problem):
+        streamed = _host_table(_STREAM_KNOBS, kernels.panel_cols)
+        tables.append(streamed.take(streamed["strip"] <= kernels.panel_cols * panels))
+    return Space(problem, concatenate(tables))
 
 
-def _streaming(panel: int) -> ScheduleTable[HostSchedule]:
-    knobs = {
-        "path": ("stream",),
-        "strip": [panel * i for i in (1, 2, 4, 8, 16)],
-        "prefetch_rows": (0, 4, 8, 16, 32),
-    }
-    return product_table(HostSchedule, knobs)
+def _host_table(knobs: Mapping[str, Any], panel_cols: int) -> ScheduleTable[HostSchedule]:
+    table = product_table(HostSchedule, knobs)
+    return filled(HostSchedule, {**table.columns, "strip": table["strip"] * panel_cols})
+
+
+def _is_rhs_transposed(problem: Problem) -> bool:
+    return isinstance(problem, Matmul) and problem.rhs.transposed

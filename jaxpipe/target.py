@@ -1,7 +1,7 @@
 """Targets: what an architecture may do (Arch) and how fast a device is (Device), as tables.
 
-Code asks a row for a capability; nothing compares version numbers. Every number of a Device has
-its source in the row's `source`.
+Code asks a row for a capability; nothing compares version numbers. Every number of a Device names
+its source. HostDevice is the same for the CPU at hand.
 """
 
 from __future__ import annotations
@@ -72,6 +72,18 @@ ARCHES: dict[str, Arch] = {
 }  # fmt: skip
 
 
+# Where the numbers of a Device come from; a row names the source of each of its fields.
+SOURCES: dict[str, str] = {
+    "xla": "openxla/xla, xla/backends/gpu/target_config/specs/<device>.txtpb (2026), queried from the chip by its authors",
+    "sheet": "NVIDIA's data sheet or architecture whitepaper of the chip, dense rates with float32 accumulation",
+    "benches": "te42kyfo/gpu-benches @ 1c36d50, measured files gpu-latency, gpu-l2-cache, gpu-stream, gpu-small-kernels",
+    "same chip": "the measured figures of a sibling of the same die (A40 for A6000, L40 for L40S and RTX 4090, H200 for H100)",
+    "dissecting": "Luo et al., arXiv 2402.13499: shared-memory latency of A100, RTX 4090 and H100",
+    "field": "published kernels: mma.sync tops out near 60 % of wgmma on H100 (research notes of 2026)",
+    "estimate": "not measured by anybody known to us: scaled from the nearest chip with a figure",
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """How fast one GPU model is: what the performance models need.
@@ -80,7 +92,12 @@ class Device:
     operations per second counted as two ("float32" there is TF32; `fma_flops_hz` is the true
     float32 rate of the CUDA cores). Bandwidths in bytes per second for the whole chip except
     `shared_bytes_per_clk` and `l2_sm_bytes_per_clk` (one SM). Latencies in clocks.
-    mma_sync_fraction: share of the tensor rate that mma.sync reaches (wgmma and later reach all).
+
+    dram_bps is the data sheet's, streams reach `dram_share` of it; l2_bps is what reads reach.
+    l2_kept: share of l2_bytes up to which a working set is still served at that rate.
+    mma_sync_share: share of the tensor rate that mma.sync reaches (wgmma and tcgen05 reach all).
+    launch_s: a kernel's fixed cost in a stream of kernels, beyond its own memory latency.
+    sources: (key of SOURCES, the fields that it covers, space-separated).
     """
 
     name: str
@@ -92,15 +109,22 @@ class Device:
     dram_bps: float
     l2_bps: float
     l2_bytes: int
+    dram_share: float = 0.92
+    l2_kept: float = 0.75
     shared_bytes_per_clk: float = 128.0
+    l2_sm_bytes_per_clk: float = 64.0
     shared_latency_clk: float = 29.0
     l2_latency_clk: float = 262.0
-    dram_latency_clk: float = 560.0
-    l2_sm_bytes_per_clk: float = 64.0
-    mma_sync_fraction: float = 1.0
-    launch_s: float = 3.0e-6
+    dram_latency_clk: float = 600.0
+    mma_sync_share: float = 1.0
+    launch_s: float = 2.0e-6
     match: tuple[str, ...] = ()
-    source: str = ""
+    sources: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def stream_bps(self) -> float:
+        """Bytes per second that streams get from device memory."""
+        return self.dram_share * self.dram_bps
 
     def flops_hz(self, dtype: str) -> float:
         """Peak of products of `dtype` operands; TargetError when the chip has no such unit."""
@@ -111,44 +135,74 @@ class Device:
             )
         return table[dtype]
 
+    def source_of(self, field: str) -> str:
+        """Where the value of `field` is from, in words; "" for names and match words."""
+        return next((SOURCES[key] for key, covered in self.sources if field in covered.split()), "")
 
-def _rates(bf16: float, *, fp8: bool = False) -> tuple[tuple[str, float], ...]:
-    """Tensor rates of a chip whose dense bf16 rate is given: tf32 half, 8-bit twice."""
-    rates = [("bfloat16", bf16), ("float16", bf16), ("float32", bf16 / 2), ("int8", 2 * bf16)]
+
+def _rates(bf16: float, *, int8: float = 0.0, fp8: bool = False) -> tuple[tuple[str, float], ...]:
+    """Tensor rates of a chip whose dense bf16 rate is given: TF32 half, 8-bit twice."""
+    rates = [("bfloat16", bf16), ("float16", bf16), ("float32", bf16 / 2)]
+    rates += [("int8", int8 or 2 * bf16)]
     if fp8:
         rates += [("float8_e4m3fn", 2 * bf16), ("float8_e5m2", 2 * bf16)]
     return tuple(rates)
 
 
 _MIB = 1 << 20
+_CHIP = "sm_count dram_bps l2_bytes"
+_SM = "shared_bytes_per_clk l2_sm_bytes_per_clk"
+_MEMORY = "l2_bps dram_share l2_kept l2_latency_clk dram_latency_clk"
+_PEAKS = f"clock_hz tensor_flops_hz fma_flops_hz {_SM}"
+
+
+def _measured(source: str, **covers: str) -> tuple[tuple[str, str], ...]:
+    """Sources of a chip whose memory figures come from `source`; covers: what others say."""
+    keys = {"mma_share": "field", "guess": "estimate", "same": "same chip"}
+    rest = tuple((keys.get(name, name), fields) for name, fields in covers.items())
+    return (*rest, ("sheet", _PEAKS), ("xla", _CHIP), (source, f"{_MEMORY} launch_s"),
+            ("dissecting", "shared_latency_clk"), ("sheet", "mma_sync_share"))  # fmt: skip
+
 
 DEVICES: dict[str, Device] = {
     d.name: d
     for d in (
-        Device("a100", "sm_80", 108, 1.41e9, _rates(312e12), 19.5e12, 1555e9, 4.5e12, 40 * _MIB,
-               match=("A100-SXM4-40GB", "A100-PCIE-40GB"), source="A100 data sheet and whitepaper"),
-        Device("a100_80gb", "sm_80", 108, 1.41e9, _rates(312e12), 19.5e12, 2039e9, 4.5e12, 40 * _MIB,
-               match=("A100-SXM4-80GB", "A100 80GB"), source="A100 80GB data sheet"),
-        Device("h100", "sm_90a", 132, 1.83e9, _rates(989e12, fp8=True), 66.9e12, 3352e9, 8.0e12, 50 * _MIB,
-               mma_sync_fraction=0.62, match=("H100 80GB HBM3", "H100 SXM"), source="H100 data sheet; L2 of DeepGEMM's model"),
-        Device("h100_pcie", "sm_90a", 114, 1.755e9, _rates(756e12, fp8=True), 51.2e12, 2039e9, 6.5e12, 50 * _MIB,
-               mma_sync_fraction=0.62, match=("H100 PCIe",), source="H100 PCIe data sheet"),
-        Device("h200", "sm_90a", 132, 1.83e9, _rates(989e12, fp8=True), 66.9e12, 4800e9, 8.0e12, 50 * _MIB,
-               mma_sync_fraction=0.62, match=("H200",), source="H200 data sheet"),
-        Device("a6000", "sm_86", 84, 1.80e9, _rates(154.8e12), 38.7e12, 768e9, 2.8e12, 6 * _MIB,
-               match=("RTX A6000",), source="RTX A6000 data sheet"),
-        Device("l4", "sm_89", 58, 2.04e9, _rates(121e12, fp8=True), 30.3e12, 300e9, 2.0e12, 48 * _MIB,
-               match=("NVIDIA L4",), source="L4 data sheet"),
-        Device("l40s", "sm_89", 142, 2.52e9, _rates(362e12, fp8=True), 91.6e12, 864e9, 4.5e12, 96 * _MIB,
-               match=("L40S",), source="L40S data sheet"),
-        Device("rtx4090", "sm_89", 128, 2.52e9, _rates(165.2e12, fp8=True), 82.6e12, 1008e9, 4.5e12, 72 * _MIB,
-               match=("RTX 4090",), source="Ada whitepaper (float32 accumulation rate)"),
-        Device("b200", "sm_100", 148, 1.85e9, _rates(2250e12, fp8=True), 80e12, 8000e9, 1.0e13, 126 * _MIB,
-               mma_sync_fraction=0.3, match=("B200",), source="Blackwell data sheet"),
-        Device("rtx5090", "sm_120", 170, 2.41e9, _rates(209.5e12, fp8=True), 104.8e12, 1792e9, 6.0e12, 96 * _MIB,
-               match=("RTX 5090",), source="Blackwell RTX whitepaper"),
-        Device("rtx_pro_6000", "sm_120", 188, 2.62e9, _rates(252e12, fp8=True), 126e12, 1792e9, 7.0e12, 128 * _MIB,
-               match=("RTX PRO 6000",), source="RTX PRO 6000 Blackwell data sheet"),
+        Device("a100", "sm_80", 108, 1.41e9, _rates(312e12), 19.5e12, 1555e9, 5.4e12, 40 * _MIB,
+               0.90, 0.62, l2_latency_clk=212, dram_latency_clk=573, match=("A100-SXM4-40GB", "A100-PCIE-40GB"),
+               sources=_measured("benches")),
+        Device("a100_80gb", "sm_80", 108, 1.41e9, _rates(312e12), 19.5e12, 2039e9, 5.4e12, 40 * _MIB,
+               0.91, 0.62, l2_latency_clk=211, dram_latency_clk=571, match=("A100-SXM4-80GB", "A100 80GB", "A100-SXM-80GB"),
+               sources=_measured("benches")),
+        Device("h100", "sm_90a", 132, 1.83e9, _rates(989e12, fp8=True), 66.9e12, 3352e9, 9.7e12, 50 * _MIB,
+               0.90, 0.80, l2_latency_clk=265, dram_latency_clk=650, mma_sync_share=0.62, match=("H100 80GB HBM3", "H100 SXM"),
+               sources=_measured("same chip", mma_share="mma_sync_share")),
+        Device("h100_pcie", "sm_90a", 114, 1.62e9, _rates(756e12, fp8=True), 51.2e12, 2039e9, 6.9e12, 50 * _MIB,
+               0.97, 0.72, l2_latency_clk=265, dram_latency_clk=650, mma_sync_share=0.62, match=("H100 PCIe",),
+               sources=_measured("benches", mma_share="mma_sync_share")),
+        Device("h200", "sm_90a", 132, 1.83e9, _rates(989e12, fp8=True), 66.9e12, 4800e9, 9.7e12, 50 * _MIB,
+               0.81, 0.80, l2_latency_clk=265, dram_latency_clk=650, mma_sync_share=0.62, match=("H200",),
+               sources=_measured("benches", same="l2_latency_clk dram_latency_clk", mma_share="mma_sync_share")),
+        Device("a6000", "sm_86", 84, 1.80e9, _rates(154.8e12), 38.7e12, 768e9, 2.4e12, 6 * _MIB,
+               0.97, 0.75, l2_latency_clk=240, dram_latency_clk=560, match=("RTX A6000",),
+               sources=_measured("same chip", guess="l2_kept l2_latency_clk dram_latency_clk launch_s")),
+        Device("l4", "sm_89", 58, 2.04e9, _rates(121e12, fp8=True), 30.3e12, 300e9, 1.75e12, 48 * _MIB,
+               0.97, 0.90, l2_latency_clk=277, dram_latency_clk=632, match=("NVIDIA L4",),
+               sources=(("sheet", _CHIP), *_measured("estimate"))),
+        Device("l40s", "sm_89", 142, 2.52e9, _rates(362e12, fp8=True), 91.6e12, 864e9, 5.2e12, 96 * _MIB,
+               0.98, 0.94, l2_latency_clk=277, dram_latency_clk=632, match=("L40S",),
+               sources=(("sheet", _CHIP), *_measured("same chip"))),
+        Device("rtx4090", "sm_89", 128, 2.52e9, _rates(165.2e12, int8=660.6e12, fp8=True), 82.6e12, 1008e9, 4.7e12, 72 * _MIB,
+               0.97, 0.94, l2_latency_clk=277, dram_latency_clk=632, match=("RTX 4090",),
+               sources=(("sheet", _CHIP), *_measured("same chip"))),
+        Device("b200", "sm_100", 148, 1.835e9, _rates(2250e12, fp8=True), 74.4e12, 7672e9, 1.3e13, 126 * _MIB,
+               0.85, 0.75, l2_latency_clk=300, dram_latency_clk=700, mma_sync_share=0.28, match=("B200",),
+               sources=_measured("estimate", guess="mma_sync_share")),
+        Device("rtx5090", "sm_120", 170, 2.41e9, _rates(209.5e12, int8=838e12, fp8=True), 104.8e12, 1792e9, 6.0e12, 96 * _MIB,
+               0.95, 0.90, l2_latency_clk=300, dram_latency_clk=680, match=("RTX 5090",),
+               sources=(("sheet", _CHIP), *_measured("estimate"))),
+        Device("rtx_pro_6000", "sm_120", 188, 2.6e9, _rates(503.8e12, fp8=True), 125.9e12, 1792e9, 7.0e12, 128 * _MIB,
+               0.95, 0.90, l2_latency_clk=300, dram_latency_clk=680, match=("RTX PRO 6000",),
+               sources=_measured("estimate")),
     )
 }  # fmt: skip
 

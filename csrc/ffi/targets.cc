@@ -4,6 +4,12 @@
 #include "module.h"
 #include "xla/ffi/api/c_api.h"
 
+extern "C" {
+XLA_FFI_Error* JaxpipeCudaLaunchInstantiate(XLA_FFI_CallFrame*);
+XLA_FFI_Error* JaxpipeCudaLaunchInitialize(XLA_FFI_CallFrame*);
+XLA_FFI_Error* JaxpipeCudaLaunchExecute(XLA_FFI_CallFrame*);
+}
+
 namespace jaxpipe {
 
 extern "C" XLA_FFI_Error* HostGemmHandler(XLA_FFI_CallFrame*);
@@ -11,7 +17,7 @@ extern "C" XLA_FFI_Error* HostGemmHandler(XLA_FFI_CallFrame*);
 namespace {
 
 // pybind11::capsule Handler(XLA_FFI_Handler* symbol): what jax.ffi.register_ffi_target takes.
-[[maybe_unused]] pybind11::capsule Handler(XLA_FFI_Error* (*symbol)(XLA_FFI_CallFrame*)) {
+pybind11::capsule Handler(XLA_FFI_Error* (*symbol)(XLA_FFI_CallFrame*)) {
   return pybind11::capsule(reinterpret_cast<void*>(symbol), "xla._CUSTOM_CALL_TARGET");
 }
 
@@ -25,6 +31,10 @@ pybind11::dict FfiTargets() {
   pybind11::dict targets;
   targets["jaxpipe_host_gemm"] =
       pybind11::dict(pybind11::arg("execute") = Handler(HostGemmHandler));
+  targets["jaxpipe_cuda_launch"] =
+      pybind11::dict(pybind11::arg("instantiate") = Handler(JaxpipeCudaLaunchInstantiate),
+                     pybind11::arg("initialize") = Handler(JaxpipeCudaLaunchInitialize),
+                     pybind11::arg("execute") = Handler(JaxpipeCudaLaunchExecute));
   return targets;
 }
 

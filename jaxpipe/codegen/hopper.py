@@ -7,13 +7,17 @@ hopper_epilogue and the device files beside this one. It must not know devices o
 
 from __future__ import annotations
 
-import functools
-from importlib import resources
-
-from jaxpipe.codegen.hopper_epilogue import epilogue, finish_functions, outputs
+from jaxpipe.codegen.cuda import Frame, device_file, frame_of, positions, signature
+from jaxpipe.codegen.hopper_epilogue import (
+    epilogue,
+    finish_functions,
+    operands,
+    outputs,
+    value_type,
+)
 from jaxpipe.codegen.hopper_instructions import wgmma_wrapper
 from jaxpipe.codegen.hopper_maps import operand_map, result_map
-from jaxpipe.codegen.hopper_reduce import reduction, reduction_launch
+from jaxpipe.codegen.hopper_nest import Nest, take_apart
 from jaxpipe.codegen.hopper_roles import consumer, producer
 from jaxpipe.codegen.hopper_source import (
     ELEMENT_TYPES,
@@ -23,11 +27,15 @@ from jaxpipe.codegen.hopper_source import (
     patch_position,
     tile_order,
 )
+from jaxpipe.codegen.reduce import reduce_lines
+from jaxpipe.codegen.text import indented
 from jaxpipe.geometry_hopper import Geometry, geometry
-from jaxpipe.kernel import BufferRole, Kernel, Launch, Pointer
+from jaxpipe.ir.nodes import Buffer
+from jaxpipe.kernel import Kernel, Launch, Pointer, TensorMap
 from jaxpipe.problem import DTYPES, Problem
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import Arch
+from jaxpipe.transform.recipe import REDUCE_WARPS, Lowered
 
 DEVICE_FILES = (
     "epilogue_math.cuh",
@@ -39,76 +47,79 @@ DEVICE_FILES = (
     "hopper_wgmma.cuh",
     "hopper_epilogue.cuh",
 )
+REDUCE_FILES = ("fp8.cuh", "vector.cuh")
 ENTRY = "jaxpipe_hopper"
+REDUCE_ENTRY = "jaxpipe_reduce"
 
 
-def emit_hopper(problem: Problem, schedule: GpuSchedule, arch: Arch) -> Kernel:
-    """The kernel of `problem` under `schedule`, which legality must have admitted."""
+def emit_hopper(
+    problem: Problem, schedule: GpuSchedule, arch: Arch, lowered: tuple[Lowered, ...]
+) -> Kernel:
+    """The kernel of specialised nests: one launch each, workspace between them."""
     g = geometry(problem, schedule)
-    arguments = _arguments(g)
-    launches = [_launch(g, arguments)]
+    main, *rest = (launch.func for launch in lowered)
+    nest = take_apart(main)
+    arguments = _arguments(g, nest)
     body = [
-        tile_order(g),
+        tile_order(g, nest),
         patch_position(g),
-        finish_functions(g),
-        frame(g, ENTRY, arguments, producer(g), consumer(g, epilogue(g))),
+        finish_functions(value_type(g), nest.results),
+        frame(g, ENTRY, arguments, producer(g, nest), consumer(g, nest, epilogue(g, nest))),
+        *(_reduction(frame_of(func)) for func in rest),
     ]
-    if g.stores_partials:
-        body.append(reduction(g))
-        launches.append(reduction_launch(g))
+    launches = [_launch(g, arguments), *(_reduction_launch(frame_of(func)) for func in rest)]
+    files = (*DEVICE_FILES, *(REDUCE_FILES if rest else ()))
     wrapper = wgmma_wrapper(g.wgmma, g.b.tile, g.a.is_k_major, g.b.is_k_major)
-    head = [_header(g, arch), *(device_file(name) for name in DEVICE_FILES), wrapper]
-    text = [*head, constants(g, "\n".join(body)), *body]
-    source = "\n".join(part for part in text if part)
+    head = [_header(g, arch), *(device_file(name) for name in files), wrapper]
+    parts = [*head, constants(g, "\n".join(body)), *body]
+    source = "\n".join(part for part in parts if part)
     return Kernel(ENTRY, source, arch.name, problem, schedule, tuple(launches), _workspace(g))
 
 
-@functools.cache
-def device_file(name: str) -> str:
-    """Text of one file of codegen/device."""
-    return (resources.files("jaxpipe.codegen") / "device" / name).read_text()
+def _reduction(launch: Frame) -> str:
+    """The second launch of split-K, the same as every family's."""
+    lines = [
+        *signature(launch.func, REDUCE_ENTRY, 32 * REDUCE_WARPS, 1),
+        *indented([*positions(launch, 1), *reduce_lines(launch)]),
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _reduction_launch(launch: Frame) -> Launch:
+    params = tuple(Pointer(p.role) for p in launch.func.params if p.role is not None)
+    return Launch(REDUCE_ENTRY, (launch.blocks, 1, 1), (32 * REDUCE_WARPS, 1, 1), 0, params)
 
 
 def _header(g: Geometry, arch: Arch) -> str:
     return f"// {g.problem}\n// {g.schedule}\n// for {arch.name}; emitted by jaxpipe\n"
 
 
-def _arguments(g: Geometry) -> tuple[Argument, ...]:
+def _arguments(g: Geometry, nest: Nest) -> tuple[Argument, ...]:
     """Parameters in order: tensor maps, then pointers."""
     maps: list[Argument] = []
     pointers: list[Argument] = []
-    if g.k_tiles:
-        for op in (g.a, g.b):
-            if op.copy == "tma":
-                maps.append(_map_argument(op.role, operand_map(g, op)))
-            else:
-                pointers.append(_pointer(op.role, g.problem.dtype, "const "))
-    for role, _ in outputs(g):
-        if g.has_tma_store:
-            maps.append(_map_argument(role, result_map(g, role)))
+    for op in (g.a, g.b) if nest.steps else ():
+        if op.copy == "tma":
+            maps.append(_map_argument(operand_map(g, nest, op)))
         else:
-            pointers.append(_pointer(role, g.store_dtype, ""))
-    if not g.stores_partials:
-        pointers += _epilogue_arguments(g)
-    return (*maps, *pointers)
+            pointers.append(_pointer(nest.param(op.role), "const "))
+    for output in outputs(nest.results):
+        if g.has_tma_store:
+            maps.append(_map_argument(result_map(g, output.buffer)))
+        else:
+            pointers.append(_pointer(output.buffer, ""))
+    return (*maps, *pointers, *(_pointer(buffer, "const ") for buffer in operands(nest.results)))
 
 
-def _epilogue_arguments(g: Geometry) -> list[Argument]:
-    e, p = g.problem.epilogue, g.problem
-    wanted: list[tuple[BufferRole, str]] = []
-    if e.bias != "none":
-        wanted.append(("bias", p.bias_dtype))
-    if e.residual:
-        wanted.append(("residual", p.out_dtype))
-    return [_pointer(role, dtype, "const ") for role, dtype in wanted]
+def _map_argument(param: TensorMap) -> Argument:
+    return Argument(f"const __grid_constant__ TensorMap {param.role}_map", param)
 
 
-def _map_argument(role: BufferRole, param: object) -> Argument:
-    return Argument(f"const __grid_constant__ TensorMap {role}_map", param)  # type: ignore[arg-type]
-
-
-def _pointer(role: BufferRole, dtype: str, const: str) -> Argument:
-    return Argument(f"{const}{ELEMENT_TYPES[dtype]}* __restrict__ {role}", Pointer(role))
+def _pointer(buffer: Buffer, const: str) -> Argument:
+    assert buffer.role is not None
+    kind = ELEMENT_TYPES[buffer.dtype]
+    return Argument(f"{const}{kind}* __restrict__ {buffer.name}", Pointer(buffer.role))
 
 
 def _launch(g: Geometry, arguments: tuple[Argument, ...]) -> Launch:

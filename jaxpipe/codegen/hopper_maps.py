@@ -1,18 +1,22 @@
 """Tensor maps of a Hopper kernel, and the boxes that one stage loads and one panel stores.
 
-In: a Geometry. Out: TensorMap records for the launch and Box records (where in the stage, at which
-coordinates) for the emitter: both come from here so that they agree. Coordinates are C++
-expressions over `k0`, `m0`, `n0`, `batch0`, `batch1` and, for convolutions, the position of a
-patch. Source: CUDA driver API, cuTensorMapEncodeTiled.
+In: the nest and its Geometry. Out: TensorMap records for the launch and Box records (where in the
+stage, at which coordinates) for the emitter: both come from here so that they agree. Coordinates
+are C++ expressions over the variables of the nest, `rank` in the cluster and, for convolutions,
+`patch`. Source: CUDA driver API, cuTensorMapEncodeTiled.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jaxpipe.codegen.hopper_nest import Nest
+from jaxpipe.codegen.text import expression
 from jaxpipe.geometry_hopper import ATOM_ROWS, Geometry, Operand
-from jaxpipe.kernel import BufferRole, TensorMap
-from jaxpipe.problem import DTYPES, Conv2d, Matmul
+from jaxpipe.ir.affine import Affine
+from jaxpipe.ir.nodes import Buffer, Region, Window
+from jaxpipe.kernel import TensorMap
+from jaxpipe.problem import DTYPES, Conv2d
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,123 +32,139 @@ class Box:
     multicast: bool = False
 
 
-# ---------------------------------------------------------------- operands
-def operand_map(g: Geometry, op: Operand) -> TensorMap:
-    """Tensor map of an operand: box rows of 128 bytes, 128-byte swizzle, zeros outside."""
-    if isinstance(g.problem, Conv2d):
-        return _image_map(g, g.problem) if op.role == "lhs" else _filter_map(g, g.problem)
-    p = g.problem
-    ld, strides = (
-        (p.lhs_ld, p.lhs_batch_strides) if op.role == "lhs" else (p.rhs_ld, p.rhs_batch_strides)
-    )
-    inner, outer = (p.k, op.extent) if op.is_k_major else (op.extent, p.k)
-    batch = [(n, s) for n, s in zip(p.batch, strides, strict=True) if s > 0][::-1]
-    dims = (inner, outer, *(n for n, _ in batch))
-    pitches = (ld, *(s for _, s in batch))
-    box = (op.row_elements, _box_rows(g, op), *(1 for _ in batch))
-    return _map(op.role, g.wgmma.map_dtype, dims, pitches, box, op.size_bytes)
-
-
-def _box_rows(g: Geometry, op: Operand) -> int:
-    if op.is_k_major and shared_by_cluster(g, op):
-        return op.tile // 2
-    return op.panel_rows
-
-
-def _image_map(g: Geometry, p: Conv2d) -> TensorMap:
-    """Input pixels: channels, width, height, images; a box is the patch, seen with the stride."""
-    assert g.patch is not None
-    size = DTYPES[p.dtype].size_bytes
-    dims = (p.in_channels, p.width, p.height, p.batch)
-    pitches = (p.in_channels, p.in_channels * p.width, p.in_channels * p.width * p.height)
-    box = (
-        g.a.row_elements,
-        (g.patch.width - 1) * p.stride[1] + 1,
-        (g.patch.height - 1) * p.stride[0] + 1,
-        g.patch.images,
-    )
-    steps = (1, p.stride[1], p.stride[0], 1)
-    return _map("lhs", g.wgmma.map_dtype, dims, pitches, box, size, steps)
-
-
-def _filter_map(g: Geometry, p: Conv2d) -> TensorMap:
-    """Filter HWIO: output channels, input channels, taps."""
-    size = DTYPES[p.dtype].size_bytes
-    dims = (p.out_channels, p.in_channels, p.kernel[0] * p.kernel[1])
-    pitches = (p.out_channels, p.out_channels * p.in_channels)
-    box = (g.b.row_elements, g.b.panel_rows, 1)
-    return _map("rhs", g.wgmma.map_dtype, dims, pitches, box, size)
-
-
-def _map(
-    role: BufferRole,
-    dtype: str,
-    dims: tuple[int, ...],
-    pitches: tuple[int, ...],
-    box: tuple[int, ...],
-    size: int,
-    steps: tuple[int, ...] = (),
-) -> TensorMap:
-    """A map from pitches in elements; the pitch of a dimension of one entry is made legal."""
-    strides = tuple(
-        -(-pitch * size // 16) * 16 if dim == 1 else pitch * size
-        for dim, pitch in zip(dims[1:], pitches, strict=True)
-    )
-    return TensorMap(role, dtype, dims, strides, box, steps or (1,) * len(dims))
-
-
 def shared_by_cluster(g: Geometry, op: Operand) -> bool:
     """True when the blocks of a cluster need the same tile of `op` and load half of it each."""
     s = g.schedule
     return s.cluster_m == 2 if op.role == "rhs" else s.cluster_n == 2
 
 
-def operand_boxes(g: Geometry, op: Operand) -> tuple[Box, ...]:
+# ---------------------------------------------------------------- maps
+def operand_map(g: Geometry, nest: Nest, op: Operand) -> TensorMap:
+    """Tensor map of an operand: box rows of 128 bytes, 128-byte swizzle, zeros outside."""
+    buffer = nest.param(op.role)
+    if buffer.window is not None:
+        return _image_map(g, buffer, buffer.window)
+    halves = op.is_k_major and shared_by_cluster(g, op)
+    rows = op.tile // 2 if halves else op.panel_rows
+    return _map(g, buffer, g.wgmma.map_dtype, (op.row_elements, rows))
+
+
+def result_map(g: Geometry, buffer: Buffer) -> TensorMap:
+    """Tensor map of a result or of partial sums: one panel is one box."""
+    if g.patch is None:
+        return _map(g, buffer, buffer.dtype, (g.panel_columns, g.panel_rows))
+    p = g.problem
+    assert isinstance(p, Conv2d)
+    assert buffer.role is not None
+    dims = (p.n, p.out_width, p.out_height, p.batch)
+    pitches = (p.n, p.n * p.out_width, p.n * p.out_width * p.out_height)
+    box = (g.panel_columns, g.patch.width, g.patch.height, g.patch.images)
+    strides = _strides(dims, pitches, DTYPES[buffer.dtype].size_bytes)
+    return TensorMap(buffer.role, buffer.dtype, dims, strides, box, (1,) * 4)
+
+
+def _map(g: Geometry, buffer: Buffer, dtype: str, box: tuple[int, int]) -> TensorMap:
+    """A map of the buffer's axes, innermost first; broadcast ones (stride 0) have no dimension."""
+    assert buffer.role is not None
+    axes = [(n, s) for n, s in zip(buffer.shape, buffer.strides, strict=True) if s > 0][::-1]
+    dims = tuple(n for n, _ in axes)
+    strides = _strides(dims, tuple(s for _, s in axes[1:]), DTYPES[buffer.dtype].size_bytes)
+    whole = (*box, *(1 for _ in axes[2:]))
+    return TensorMap(buffer.role, dtype, dims, strides, whole, (1,) * len(dims))
+
+
+def _image_map(g: Geometry, buffer: Buffer, window: Window) -> TensorMap:
+    """Input pixels: channels, width, height, images; a box is the patch, seen with the stride."""
+    p = g.problem
+    assert isinstance(p, Conv2d)
+    assert g.patch is not None
+    dims = (p.in_channels, p.width, p.height, p.batch)
+    strides = _strides(dims, buffer.strides[2::-1], DTYPES[buffer.dtype].size_bytes)
+    step_y, step_x = window.stride
+    box = (
+        g.a.row_elements,
+        (g.patch.width - 1) * step_x + 1,
+        (g.patch.height - 1) * step_y + 1,
+        g.patch.images,
+    )
+    return TensorMap("lhs", g.wgmma.map_dtype, dims, strides, box, (1, step_x, step_y, 1))
+
+
+def _strides(dims: tuple[int, ...], pitches: tuple[int, ...], size: int) -> tuple[int, ...]:
+    """Strides in bytes; that of a dimension of one entry is never used and made legal."""
+    return tuple(
+        -(-pitch * size // 16) * 16 if dim == 1 else pitch * size
+        for dim, pitch in zip(dims[1:], pitches, strict=True)
+    )
+
+
+# ---------------------------------------------------------------- boxes
+def operand_boxes(g: Geometry, nest: Nest, op: Operand) -> tuple[Box, ...]:
     """The TMA loads of one stage of `op`."""
+    region = nest.copy_of(op.role).src
     multicast = shared_by_cluster(g, op)
-    if g.patch is not None and op.role == "lhs":
-        return _patch_boxes(g, op, multicast)
-    return _k_major_boxes(g, op, multicast) if op.is_k_major else _mn_major_boxes(g, op, multicast)
+    if nest.param(op.role).window is not None:
+        return _patch_boxes(op, nest.starts(region)["k"], multicast)
+    return _k_major_boxes(nest, op, region, multicast) if op.is_k_major else _mn_major_boxes(
+        nest, op, region, multicast
+    )  # fmt: skip
 
 
-def _k_major_boxes(g: Geometry, op: Operand, multicast: bool) -> tuple[Box, ...]:
-    origin = _origin(op)
-    rows = f"{origin} + rank * {op.tile // 2}" if multicast else origin
+def _coordinates(nest: Nest, region: Region) -> list[Affine]:
+    """Starts, innermost first, without broadcast axes."""
+    buffer = nest.buffers[region.buffer]
+    kept = [s for s, stride in zip(region.starts, buffer.strides, strict=True) if stride > 0]
+    return kept[::-1]
+
+
+def _k_major_boxes(nest: Nest, op: Operand, region: Region, multicast: bool) -> tuple[Box, ...]:
+    k, row, *batch = _coordinates(nest, region)
+    half = f" + rank * {op.tile // 2}" if multicast else ""
     share = f" + rank * {op.panel_bytes // 2}u" if multicast else ""
     return tuple(
         Box(
             f"{panel * op.panel_bytes}u{share}",
-            (_plus("k0", panel * op.row_elements), rows, *_batch(g, op)),
+            (
+                expression(k + panel * op.row_elements),
+                expression(row) + half,
+                *map(expression, batch),
+            ),
             multicast,
         )
         for panel in range(op.panels)
     )
 
 
-def _mn_major_boxes(g: Geometry, op: Operand, multicast: bool) -> tuple[Box, ...]:
+def _mn_major_boxes(nest: Nest, op: Operand, region: Region, multicast: bool) -> tuple[Box, ...]:
+    column, *others = _coordinates(nest, region)
     count = op.panels // 2 if multicast else op.panels
     share = f" + rank * {count * op.panel_bytes}u" if multicast else ""
-    shift = f" + rank * {count * op.row_elements}" if multicast else ""
+    half = f" + rank * {count * op.row_elements}" if multicast else ""
     return tuple(
         Box(
             f"{panel * op.panel_bytes}u{share}",
-            (_plus(_origin(op), panel * op.row_elements) + shift, *_k(g), *_batch(g, op)),
+            (expression(column + panel * op.row_elements) + half, *map(expression, others)),
             multicast,
         )
         for panel in range(count)
     )
 
 
-def _patch_boxes(g: Geometry, op: Operand, multicast: bool) -> tuple[Box, ...]:
-    """One box a patch; `patch_*(i)` of the block's i-th patch are the emitter's."""
+def patches_loaded(g: Geometry) -> int:
+    """Patches of a block's image tile that its own producer loads."""
+    return g.a.tile // ATOM_ROWS // (2 if shared_by_cluster(g, g.a) else 1)
+
+
+def _patch_boxes(op: Operand, channel: Affine, multicast: bool) -> tuple[Box, ...]:
+    """One box a patch; `patch[i]`, `dx` and `dy` are the producer's."""
     patches = op.tile // ATOM_ROWS
     count = patches // 2 if multicast else patches
-    own = f" + rank * {count}" if multicast else ""
     return tuple(
         Box(
-            f"({i}{own}) * {ATOM_ROWS * 128}u + {panel * op.panel_bytes}u",
+            (f"({i} + rank * {count}) * 8192u" if multicast else f"{i * 8192}u")
+            + (f" + {panel * op.panel_bytes}u" if panel else ""),
             (
-                _plus("c0", panel * op.row_elements),
+                expression(channel + panel * op.row_elements),
                 f"patch[{i}].x + dx",
                 f"patch[{i}].y + dy",
                 f"patch[{i}].image",
@@ -153,44 +173,10 @@ def _patch_boxes(g: Geometry, op: Operand, multicast: bool) -> tuple[Box, ...]:
         )
         for i in range(count)
         for panel in range(op.panels)
-    )  # fmt: skip
+    )
 
 
-def _origin(op: Operand) -> str:
-    return {"lhs": "m0", "rhs": "n0"}[op.role]
-
-
-def _k(g: Geometry) -> tuple[str, ...]:
-    return ("c0", "tap") if isinstance(g.problem, Conv2d) else ("k0",)
-
-
-def _batch(g: Geometry, op: Operand) -> tuple[str, ...]:
-    """Coordinates of the batch dimensions that the operand has (a broadcast one has none)."""
-    if not isinstance(g.problem, Matmul):
-        return ()
-    p = g.problem
-    strides = p.lhs_batch_strides if op.role == "lhs" else p.rhs_batch_strides
-    return tuple(f"batch{i}" for i, s in enumerate(strides) if s > 0)[::-1]
-
-
-def _plus(name: str, offset: int) -> str:
-    return f"{name} + {offset}" if offset else name
-
-
-# ---------------------------------------------------------------- results
-def result_map(g: Geometry, role: BufferRole) -> TensorMap:
-    """Tensor map of a result (or of partial sums): one panel is one box."""
-    p, s = g.problem, g.schedule
-    size = DTYPES[g.store_dtype].size_bytes
-    if isinstance(p, Conv2d):
-        assert g.patch is not None
-        dims = (p.n, p.out_width, p.out_height, p.batch)
-        pitches = (p.n, p.n * p.out_width, p.n * p.out_width * p.out_height)
-        box = (g.panel_columns, g.patch.width, g.patch.height, g.patch.images)
-        return _map(role, g.store_dtype, dims, pitches, box, size)
-    planes = p.batch_size * s.split_k
-    outer = (planes,) if planes > 1 else ()
-    return _map(
-        role, g.store_dtype, (p.n, p.m, *outer), (p.n, *(p.n * p.m for _ in outer)),
-        (g.panel_columns, g.panel_rows, *(1 for _ in outer)), size,
-    )  # fmt: skip
+def store_coordinates(nest: Nest, region: Region, column: str, row: str) -> tuple[str, ...]:
+    """Coordinates of a panel in a result: column and row are C++, the rest the region's."""
+    _, _, *batch = _coordinates(nest, region)
+    return (column, row, *map(expression, batch))

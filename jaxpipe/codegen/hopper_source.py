@@ -10,9 +10,10 @@ import re
 import textwrap
 from dataclasses import dataclass
 
-from jaxpipe.geometry_hopper import ATOM_ROWS, Geometry
+from jaxpipe.codegen.hopper_nest import Nest
+from jaxpipe.geometry_hopper import Geometry
 from jaxpipe.kernel import Param
-from jaxpipe.problem import Matmul
+from jaxpipe.problem import Conv2d
 
 ELEMENT_TYPES = {
     "float32": "float",
@@ -49,16 +50,13 @@ def constants(g: Geometry, text: str) -> str:
 
 
 def _constant_rows(g: Geometry) -> list[tuple[str, dict[str, int]]]:
-    s, p, shared = g.schedule, g.problem, g.shared
+    s, shared = g.schedule, g.shared
     return [
-        ("int", {"kM": p.m, "kN": p.n, "kK": p.k}),
-        ("int", {"kBlockM": s.block_m, "kBlockN": s.block_n, "kBlockK": s.block_k}),
         ("int", {"kStages": s.smem_stages, "kCluster": g.cluster}),
         ("int", {"kTilesM": g.cluster_tiles_m, "kTilesN": g.cluster_tiles_n}),
         ("int", {"kTiles": g.total_tiles, "kRasterGroup": s.raster_group}),
-        ("int", {"kKTiles": g.k_tiles, "kSplits": s.split_k}),
-        ("int", {"kKTilesPerSplit": g.k_tiles_per_split}),
-        ("int", _shape_constants(g)),
+        ("int", {"kSplits": s.split_k}),
+        ("int", _patch_constants(g)),
         ("int", {"kAtoms": g.atoms, "kGroupRows": g.group_rows, "kColumns": g.b.tile}),
         ("int", {"kKInstructions": g.k_instructions, "kPanelColumns": g.panel_columns}),
         ("unsigned", {"kAStage": g.a.stage_bytes, "kBStage": g.b.stage_bytes}),
@@ -68,36 +66,32 @@ def _constant_rows(g: Geometry) -> list[tuple[str, dict[str, int]]]:
     ]
 
 
-def _shape_constants(g: Geometry) -> dict[str, int]:
+def _patch_constants(g: Geometry) -> dict[str, int]:
     p = g.problem
-    if isinstance(p, Matmul):
-        return {f"kBatch{i}": n for i, n in enumerate(p.batch)}
-    assert g.patch is not None
+    if g.patch is None:
+        return {}
+    assert isinstance(p, Conv2d)
+    across, down, _ = g.patch.counts(p)
     return {
         "kPatchWidth": g.patch.width,
         "kPatchHeight": g.patch.height,
-        "kPatchesAcross": g.patch.counts(p)[0],
-        "kPatchesDown": g.patch.counts(p)[1],
+        "kPatchesAcross": across,
+        "kPatchesDown": down,
         "kOutWidth": p.out_width,
         "kOutHeight": p.out_height,
         "kImages": p.batch,
-        "kChannelTiles": g.channel_tiles,
-        "kKernelWidth": p.kernel[1],
-        "kPatchesPerBlock": g.schedule.block_m // ATOM_ROWS,
     }
 
 
 # ---------------------------------------------------------------- tiles
-def tile_order(g: Geometry) -> str:
-    """`Tile` and `tile_at(index, rank)`: the walk over the result, the same for every role."""
-    fields, decode = _outer_fields(g)
+def tile_order(g: Geometry, nest: Nest) -> str:
+    """`Tile` and `tile_at(index, rank)`: the walk over the grid loops, the same for every role."""
     s = g.schedule
-    m = f"(m * {s.cluster_m} + rank)" if s.cluster_m > 1 else "m"
-    n = f"(n * {s.cluster_n} + rank)" if s.cluster_n > 1 else "n"
-    unit = "kPatchesPerBlock" if g.patch is not None else "kBlockM"
-    what = "first patch" if g.patch is not None else "first row"
+    m = f"m * {s.cluster_m} + rank" if s.cluster_m > 1 else "m"
+    n = f"n * {s.cluster_n} + rank" if s.cluster_n > 1 else "n"
+    fields = "".join(f", {name}" for name, _ in nest.outer)
     return f"""\
-// What one block computes at a time. m0: {what}; n0: first column.
+// What one block computes at a time: the grid variables of the nest.
 struct Tile {{
   int m0, n0{fields};
 }};
@@ -110,31 +104,22 @@ __device__ __forceinline__ Tile tile_at(int index, int rank) {{
   const int rows = min(kRasterGroup, kTilesM - group * kRasterGroup);
   const int m = group * kRasterGroup + inner % rows, n = inner / rows;
   Tile tile;
-  tile.m0 = {m} * {unit};
-  tile.n0 = {n} * kBlockN;
-{indent(decode)}  return tile;
+  tile.m0 = {m};
+  tile.n0 = {n};
+{indent(_outer(nest))}  return tile;
 }}
 """
 
 
-def _outer_fields(g: Geometry) -> tuple[str, str]:
-    """Fields of Tile beyond m0 and n0, and the code that sets them."""
-    fields, lines = "", []
-    batch = g.problem.batch if isinstance(g.problem, Matmul) else ()
-    if batch or g.schedule.split_k > 1:
-        lines.append("const int outer = index / (kTilesM * kTilesN);")
-    total = g.problem.batch_size
-    if len(batch) == 1:
-        fields = ", batch0"
-        lines.append("tile.batch0 = outer % kBatch0;")
-    elif len(batch) == 2:
-        fields = ", batch0, batch1"
-        lines.append("tile.batch0 = outer / kBatch1 % kBatch0;")
-        lines.append("tile.batch1 = outer % kBatch1;")
-    if g.schedule.split_k > 1:
-        fields += ", split"
-        lines.append(f"tile.split = outer / {total};")
-    return fields, "".join(f"{line}\n" for line in lines)
+def _outer(nest: Nest) -> str:
+    """Digits of the index above the plane, the last grid variable fastest."""
+    lines, below = [], ""
+    for position, (name, extent) in enumerate(reversed(nest.outer)):
+        is_last = position + 1 == len(nest.outer)
+        lines.append(f"tile.{name} = outer{below}{'' if is_last else f' % {extent}'};\n")
+        below += f" / {extent}"
+    head = "const int outer = index / (kTilesM * kTilesN);\n" if lines else ""
+    return head + "".join(lines)
 
 
 def patch_position(g: Geometry) -> str:

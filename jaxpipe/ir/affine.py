@@ -88,8 +88,7 @@ class Affine:
         if not rest:
             return _normal(whole, self.constant // divisor)
         carried, constant = divmod(self.constant, divisor)
-        atom = Quotient(Affine(rest, constant), divisor)
-        return _normal(whole, carried) + Affine(((atom, 1),))
+        return _normal(whole, carried) + _quotient(Affine(rest, constant), divisor)
 
     def __mod__(self, divisor: int) -> Affine:
         """Remainder in [0, divisor); the part that `divisor` divides is dropped."""
@@ -98,7 +97,7 @@ class Affine:
         constant = self.constant % divisor
         if not rest:
             return Affine((), constant)
-        return Affine(((Remainder(_normal(rest, constant), divisor), 1),))
+        return _remainder(_normal(rest, constant), divisor)
 
     @property
     def is_constant(self) -> bool:
@@ -129,6 +128,28 @@ def _normal(sums: dict[Atom, int], constant: int) -> Affine:
     if len(terms) > 1:
         terms.sort(key=lambda term: str(term[0]))
     return Affine(tuple(terms), constant)
+
+
+def _quotient(value: Affine, divisor: int) -> Affine:
+    """One atom; floor(floor(x / a) / b) = floor(x / (a * b)); (x % n) / d swaps if d divides n."""
+    match value:
+        case Affine(((Quotient(inner, first), 1),), constant):
+            return _quotient(inner + constant * first, first * divisor)
+        case Affine(((Remainder(inner, modulus), 1),), 0) if modulus % divisor == 0:
+            return (inner // divisor) % (modulus // divisor)
+        case _ if divisor == 1:
+            return value
+        case _:
+            return Affine(((Quotient(value, divisor), 1),))
+
+
+def _remainder(value: Affine, divisor: int) -> Affine:
+    """One atom; (x % n) % d is x % d if d | n."""
+    match value:
+        case Affine(((Remainder(inner, modulus), 1),), constant) if modulus % divisor == 0:
+            return (inner + constant) % divisor
+        case _:
+            return Affine(((Remainder(value, divisor), 1),))
 
 
 ZERO = Affine()

@@ -3,8 +3,9 @@
 A `Func` is a nest for one kernel launch. Leaves move or combine whole tiles (`Region`s); axes have
 names ("m", "n", "k", "kh", ...), and leaves match dimensions by name, so a transposed operand is
 only a buffer with its axes in the other order. Warp loops run in lockstep: a leaf that touches a
-register buffer is done by every warp on its own slice, a leaf that only fills a shared buffer is
-done once, by all warps together. ir/interpret.py defines the meaning of every node.
+register buffer is done by every warp, which has its own; any other leaf is done once, by all warps
+together. A staging buffer is registers too, but one tile spread over all threads of the block.
+ir/interpret.py defines the meaning of every node.
 It must not know schedules, targets or CUDA.
 """
 
@@ -16,7 +17,7 @@ from typing import Literal
 from jaxpipe.ir.affine import ZERO, Affine
 from jaxpipe.kernel import BufferRole
 
-Scope = Literal["global", "shared", "register"]
+Scope = Literal["global", "shared", "register", "staging"]
 LoopKind = Literal["grid", "warp", "serial", "unrolled"]
 CopyMode = Literal["sync", "async", "staged"]
 
@@ -100,11 +101,14 @@ class Step:
 # ---------------------------------------------------------------------- statements
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A variable of a serial loop that starts at `start` and wraps: name = (name + 1) % modulus."""
+    """A variable that a serial loop carries: starts at `start`, steps by one at the end of each
+    iteration (of those only in which counter `carry`, if named, wraps to 0), wraps at `modulus`
+    (never, if that is 0). Counters are listed after those that they carry from."""
 
     name: str
     start: int
     modulus: int
+    carry: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +151,7 @@ class Copy:
     """dst = src, axis by axis; `steps` make it a computation (then it is no pure copy).
 
     sync: done when the statement is. async: done after a Wait that covers its Commit. staged:
-    through registers; `pipeline` splits it into load and put.
+    through registers; `pipeline` splits it into a load and a put around a staging buffer.
     """
 
     dst: Region
@@ -229,9 +233,26 @@ class Barrier:
     """All threads of the block arrive before any goes on; earlier writes are visible after."""
 
 
+@dataclass(frozen=True, slots=True)
+class WaitMma:
+    """The products of this nest are asynchronous; at most `pending` of the newest are incomplete
+    after this (wgmma.wait_group). Until then they read their operands and own their accumulator."""
+
+    pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What one kind of warps does. Roles that follow each other run side by side, ordered only by
+    Acquire, Commit, Wait and Release."""
+
+    name: Literal["producer", "consumer"]
+    body: tuple[Stmt, ...]
+
+
 Stmt = (
     For | If | Alloc | Fill | Copy | Mma | Elementwise | Store
-    | Acquire | Commit | Wait | Release | CommitGroup | WaitGroup | Barrier
+    | Acquire | Commit | Wait | Release | CommitGroup | WaitGroup | Barrier | WaitMma | Role
 )  # fmt: skip
 
 

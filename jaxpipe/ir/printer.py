@@ -13,6 +13,7 @@ from jaxpipe.ir.nodes import (
     Commit,
     CommitGroup,
     Copy,
+    Counter,
     Elementwise,
     Fill,
     For,
@@ -21,11 +22,13 @@ from jaxpipe.ir.nodes import (
     Mma,
     Region,
     Release,
+    Role,
     Step,
     Stmt,
     Store,
     Wait,
     WaitGroup,
+    WaitMma,
 )
 
 
@@ -45,8 +48,11 @@ def _lines(statement: Stmt) -> Iterator[str]:
         case If(conditions, body):
             yield f"if {' and '.join(map(str, conditions))}"
             yield from _indented(body)
+        case Role(name, body):
+            yield f"role {name}"
+            yield from _indented(body)
         case _:
-            yield _leaf(statement)
+            yield statement_text(statement)
 
 
 def _indented(body: tuple[Stmt, ...]) -> Iterator[str]:
@@ -57,26 +63,36 @@ def _indented(body: tuple[Stmt, ...]) -> Iterator[str]:
 
 def _loop(loop: For) -> str:
     span = f"{loop.stop}" if loop.start == 0 else f"{loop.start}, {loop.stop}"
-    carried = "".join(f", {c.name} from {c.start} mod {c.modulus}" for c in loop.counters)
-    return f"for {loop.var} in {loop.kind}({span}){carried}"
+    return f"for {loop.var} in {loop.kind}({span}){''.join(map(_counter, loop.counters))}"
 
 
-def _leaf(statement: Stmt) -> str:
+def _counter(counter: Counter) -> str:
+    wrap = f" mod {counter.modulus}" if counter.modulus else ""
+    carry = f" with {counter.carry}" if counter.carry else ""
+    return f", {counter.name} from {counter.start}{wrap}{carry}"
+
+
+def statement_text(statement: Stmt) -> str:
+    """One leaf as a line of text."""
     match statement:
         case Alloc(buffer):
             return f"alloc {_buffer(buffer)}"
         case Fill(dst, value):
             return f"fill {region_text(dst)} = {value:g}"
         case Copy(dst, src, mode, steps):
-            tail = "".join(f" | {_step(s)}" for s in steps)
-            return f"copy {region_text(dst)} <- {region_text(src)}{tail} ({mode})"
+            return f"copy {region_text(dst)} <- {region_text(src)}{_steps(steps)} ({mode})"
         case Mma(acc, lhs, rhs):
             return f"mma {region_text(acc)} += {region_text(lhs)} @ {region_text(rhs)}"
         case Elementwise(dst, src, step):
-            return f"map {region_text(dst)} = {region_text(src)} | {_step(step)}"
+            return f"map {region_text(dst)} = {region_text(src)}{_steps((step,))}"
         case Store(dst, src, steps):
-            tail = "".join(f" | {_step(s)}" for s in steps)
-            return f"store {region_text(dst)} <- {region_text(src)}{tail}"
+            return f"store {region_text(dst)} <- {region_text(src)}{_steps(steps)}"
+        case _:
+            return _synchronisation(statement)
+
+
+def _synchronisation(statement: Stmt) -> str:
+    match statement:
         case Acquire(pipe) | Commit(pipe) | Wait(pipe) | Release(pipe):
             return f"{type(statement).__name__.lower()} {pipe}"
         case CommitGroup():
@@ -85,8 +101,14 @@ def _leaf(statement: Stmt) -> str:
             return f"wait_group {pending}"
         case Barrier():
             return "barrier"
+        case WaitMma(pending):
+            return f"wait_mma {pending}"
         case _:
             raise NotImplementedError(f"no text for {type(statement).__name__}")
+
+
+def _steps(steps: tuple[Step, ...]) -> str:
+    return "".join(f" | {_step(step)}" for step in steps)
 
 
 def _step(step: Step) -> str:
@@ -97,7 +119,7 @@ def _step(step: Step) -> str:
 
 def region_text(region: Region) -> str:
     """`lhs_shared{ko % 4}[0:128, ko * 32 + 0:32]`: stage in braces, start:+extent per axis."""
-    spans = ", ".join(map(_span, region.starts, region.extents, strict=True))
+    spans = ", ".join(_span(s, e) for s, e in zip(region.starts, region.extents, strict=True))
     is_staged = not region.stage.is_constant or region.stage.constant != 0
     stage = f"{{{region.stage}}}" if is_staged else ""
     return f"{region.buffer}{stage}[{spans}]"

@@ -60,15 +60,21 @@ def predict_many(
     problem: Problem,
     schedules: Sequence[GpuSchedule] | ScheduleTable[GpuSchedule],
     device: Device,
+    *,
+    is_warm: bool = False,
 ) -> Floats:
-    """Seconds of every schedule, in order; infinite where a block does not fit an SM."""
+    """Seconds of every schedule, in order; infinite where a block does not fit an SM.
+
+    is_warm: operands that fit L2 are there already (a kernel timed in a loop); by default they
+    come from device memory, as in a network.
+    """
     table = as_table(schedules)
     is_hopper = table["family"] == "hopper"
     seconds = np.empty(len(table))
     for mask in (is_hopper, ~is_hopper):
         if mask.any():
             part = table if mask.all() else table.take(mask)
-            seconds[mask] = phases(problem, part, device).seconds
+            seconds[mask] = phases(problem, part, device, is_warm=is_warm).seconds
     return seconds
 
 
@@ -83,9 +89,11 @@ def bound_of(p: Phases, row: int = 0) -> str:
     return BOUNDS[int(p.main.terms()[:, row].argmax())]
 
 
-def phases(problem: Problem, table: ScheduleTable[GpuSchedule], device: Device) -> Phases:
+def phases(
+    problem: Problem, table: ScheduleTable[GpuSchedule], device: Device, *, is_warm: bool = False
+) -> Phases:
     """Every row of Table I for every schedule of a table whose rows are all of one family."""
-    load = workload(problem)
+    load = workload(problem, is_warm=is_warm)
     occupied = occupancy(table, load, ARCHES[device.arch])
     tiles = tiles_of(table, load)
     if len(table) and table["family"][0] == "hopper":
@@ -134,15 +142,18 @@ def _hopper(
     runs under the other's main loop: a tile costs max(loop, (loop + epilogue) / 2).
     """
     cluster = table["cluster_m"] * table["cluster_n"]
-    grid = np.minimum(device.sm_count // cluster * cluster, tiles.blocks)
+    have = np.minimum(device.sm_count, table["persistent_blocks"]) // cluster * cluster
+    across = -(-tiles.tiles_m // table["cluster_m"]) * -(-tiles.tiles_n // table["cluster_n"])
+    total = across * cluster * load.batch * tiles.split_k
+    grid = np.minimum(np.maximum(have, cluster), total)
     main = hopper_main(table, tiles, load, device, grid)
-    waves = -(-tiles.blocks // np.maximum(grid, 1))
+    waves = -(-total // np.maximum(grid, 1))
     tile = tiles.steps * main.interval
     drain = _epilogue(tiles, load, device, grid)
     exposed = _exposed_epilogue(tiles, load, device)
     covered = np.maximum(0.0, (tile + exposed) / 2 - tile)
     between = np.where(table["ping_pong"], covered, exposed)
-    store = load.write_bytes * load.result_elements / device.dram_bps
+    store = load.write_bytes * load.result_elements / device.stream_bps
     loop = np.maximum(waves * tile, store)
     epilogue = np.maximum(waves - 1, 0) * between + drain
     fill = np.where(tiles.steps > 0, main.load, 0.0)
@@ -175,7 +186,11 @@ def _epilogue(tiles: Tiles, load: Workload, device: Device, blocks: Ints) -> Flo
     moved = np.where(split, 4, load.write_bytes + load.read_bytes) * _tile_elements(tiles, load)
     here = -(-blocks // device.sm_count) * _math(tiles, load, device)
     latency = device.dram_latency_clk / device.clock_hz
-    return np.where(blocks > 0, latency + np.maximum(blocks * moved / device.dram_bps, here), 0.0)
+    return np.where(
+        blocks > 0,
+        latency + np.maximum(blocks * moved / device.stream_bps, here),
+        0.0,
+    )
 
 
 def _exposed_epilogue(tiles: Tiles, load: Workload, device: Device) -> Floats:
@@ -203,7 +218,7 @@ def _reduce(tiles: Tiles, load: Workload, device: Device) -> Floats:
     """Seconds of the launch that sums split-K partials (float32) and runs the epilogue."""
     partial = tiles.split_k * load.result_elements * 4
     moved = partial + load.result_elements * (load.write_bytes + load.read_bytes)
-    bandwidth = np.where(partial < device.l2_bytes / 2, device.l2_bps, device.dram_bps)
+    bandwidth = np.where(partial < device.l2_bytes / 2, device.l2_bps, device.stream_bps)
     return np.where(tiles.split_k > 1, device.launch_s + moved / bandwidth, 0.0)
 
 

@@ -60,7 +60,7 @@ def _times(problem: Problem, table: ScheduleTable[GpuSchedule], device: Device) 
         [
             flops / rate,
             (_shared_reads(table, tiles, load) * work + loaded) / shared_bps,
-            (loaded + written) / device.dram_bps,
+            (loaded + written) / device.stream_bps,
         ]
     )
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxpipe.geometry_hopper import ATOM_ROWS
 from jaxpipe.model.occupancy import FRAGMENT_BYTES
-from jaxpipe.model.pipeline import makespan, steady_interval
+from jaxpipe.model.pipeline import makespan, service_interval, steady_interval
 from jaxpipe.model.table import Floats, Ints, ScheduleTable
 from jaxpipe.model.traffic import Tiles, dram_step_bytes, operand_step_bytes
 from jaxpipe.model.workload import Workload
@@ -20,7 +21,10 @@ from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import Device
 
 PARTITIONS = 4  # an SM's sub-partitions; each has its own tensor core, a warp stays on one
-BARRIER_CLK = 30  # one __syncthreads, or one wait on an mbarrier, a k step
+BARRIER_CLK = 30  # one __syncthreads a k step
+WGMMA_DRAIN_CLK = 64  # from the last wgmma of a step to the first of the next, with a full wait
+IMPERFECT = 0.05
+"""Two limits that bind at once cost this much more than the larger: overlap is never exact."""
 BOUNDS = ("tensor", "shared", "l2", "dram", "latency")
 
 
@@ -28,13 +32,15 @@ BOUNDS = ("tensor", "shared", "l2", "dram", "latency")
 class Main:
     """The main loop of one wave: columns, times in seconds.
 
-    load: latency of one chunk's copy. use: of one chunk's use by one block alone; busy: how long
-    that use keeps the SM's tensor cores or shared memory from other blocks. tensor, shared, l2 and
+    load: latency of one chunk's copy; ring: what of it the ring has to hide. use: latency of one
+    chunk's use by one block alone; busy: how long that keeps the SM's tensor cores or shared memory
+    from other blocks. tensor, shared, l2 and
     dram: what one iteration of all resident blocks takes of each. stages: buffers whose load can
     be in flight while others are used.
     """
 
     load: Floats
+    ring: Floats
     use: Floats
     busy: Floats
     reg_load: Floats
@@ -49,24 +55,45 @@ class Main:
 
     @property
     def interval(self) -> Floats:
-        """Seconds of one main-loop iteration in the steady state."""
-        flow = steady_interval(self.load, self.use, self.stages, self.workers, self.busy)
-        return np.maximum(flow, np.maximum(self.l2, self.dram))
+        """Seconds of one main-loop iteration in the steady state.
+
+        Pipelining hides latency, not bandwidth: transfers bound the loop too. (The paper has no
+        such bound; without it deep pipelines outrun the memory system.)
+        """
+        service = service_interval(self.use, self.workers, self.busy)
+        waiting = (self.ring + self.use) / self.stages
+        return together(service, waiting, self.l2, self.dram)
 
     @property
     def seconds(self) -> Floats:
-        """Fill and main loop. Pipelining hides latency, not bandwidth: transfers bound it too.
+        """Fill and main loop of a wave that starts empty, exact for few iterations.
 
-        (The paper has no such bound; without it deep pipelines outrun the memory system.)
+        The memory system is one more unit that all workers share; what limits together cost beyond
+        the larger counts once the ring has gone round.
         """
-        flow = makespan(self.load, self.use, self.stages, self.workers, self.steps, self.busy)
-        transfer = self.load + self.steps * np.maximum(self.l2, self.dram)
-        return np.where(self.steps > 0, np.maximum(flow, transfer), 0.0)
+        service = service_interval(self.use, self.workers, self.busy)
+        served = np.maximum(service, np.maximum(self.l2, self.dram))
+        flow = makespan(self.load, self.use, self.stages, 1, self.steps, served)
+        alone = steady_interval(self.ring, self.use, self.stages, 1, served)
+        factor = np.where(self.steps > self.stages, self.interval / alone, 1.0)
+        return np.where(self.steps > 0, self.load + (flow - self.load) * factor, 0.0)
 
     def terms(self) -> NDArray[np.float64]:
         """Seconds an iteration by each word of BOUNDS, one row a word."""
-        waiting = np.maximum((self.load + self.use) / self.stages, self.use)
+        waiting = np.maximum((self.ring + self.use) / self.stages, self.use)
         return np.stack([self.tensor, self.shared, self.l2, self.dram, waiting])
+
+
+def together(*terms: Floats) -> Floats:
+    """Seconds of work that is bound by all of `terms` at once: a little more than the largest.
+
+    largest * (1 + IMPERFECT * sum of (other / largest)^4): a second limit is free while it is
+    small. It grows with every term, and is the largest where the others vanish.
+    """
+    largest = np.maximum.reduce(terms)
+    scale = np.where(largest > 0, largest, 1.0)
+    others = sum((term / scale) ** 4 for term in terms) - 1.0
+    return np.where(largest > 0, largest * (1.0 + IMPERFECT * others), 0.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,7 +142,7 @@ def ampere_main(
     busy = np.maximum(tensor, shared) / per_sm
     stages = np.minimum(table["smem_stages"], np.maximum(tiles.steps, 1))
     return Main(
-        copy.load, use, busy, reg_load, compute, tensor, shared, copy.l2, copy.dram,
+        copy.load, copy.load, use, busy, reg_load, compute, tensor, shared, copy.l2, copy.dram,
         stages, per_sm, tiles.steps,
     )  # fmt: skip
 
@@ -129,9 +156,11 @@ def hopper_main(
 ) -> Main:
     """TMA, mbarrier ring, wgmma: one persistent block an SM, `resident` of them.
 
-    wgmma reads its operands from shared memory: each 64 rows of lhs read all of the rhs tile. A
-    consumer keeps one wgmma group in flight and frees the slot before it, so that one stage less
-    takes part in the ring. Blocks of a cluster share panels by multicast: L2 is read once for them.
+    wgmma reads its operands from shared memory: each 64 rows of a read all of the b tile. Blocks of
+    a cluster share a panel by multicast, so that L2 is read once for both. reg_stages is wgmma
+    groups in flight. With one, a consumer drains every step, and only another consumer fills the
+    gap. With two it frees slot j once load j + 1 has come and group j is done: loads then follow
+    each other every load / (stages - 1), which is a ring of one stage less whose uses are free.
     """
     resident = np.maximum(resident, 1)
     one = np.ones_like(resident)
@@ -140,19 +169,22 @@ def hopper_main(
     copy = _copy(tiles, load, device, one, resident, ask)
     rows = np.where(table["swap_operands"], tiles.block_n, tiles.block_m)
     columns = np.where(table["swap_operands"], tiles.block_m, tiles.block_n)
-    shared_bps = device.shared_bytes_per_clk * device.clock_hz
+    groups = -(-rows // ATOM_ROWS)
+    flops = 2.0 * groups * ATOM_ROWS * columns * tiles.block_k
+    tensor = flops * device.sm_count / device.flops_hz(load.unit)
     depth = tiles.block_k * load.operand_bytes
-    groups = -(-rows // 64)
-    tensor = (
-        2.0 * groups * 64 * columns * tiles.block_k * device.sm_count / device.flops_hz(load.unit)
-    )
-    read = (rows + groups * columns) * depth / shared_bps
-    shared = read + (rows + columns) * depth / shared_bps
+    read, write = (rows + groups * columns) * depth, (rows + columns) * depth
+    shared = (read + write) / (device.shared_bytes_per_clk * device.clock_hz)
     busy = np.maximum(tensor, shared)
-    use = busy + BARRIER_CLK / device.clock_hz / np.maximum(table["consumers"], 1)
-    stages = np.clip(table["smem_stages"] - 1, 1, np.maximum(tiles.steps, 1))
+    drains = table["reg_stages"] == 1
+    sharers = np.where(table["ping_pong"], 1, np.maximum(table["consumers"], 1))
+    drained = np.maximum(busy, busy / sharers + WGMMA_DRAIN_CLK / device.clock_hz)
+    use = np.where(drains, drained, busy)
+    ring = np.where(drains, copy.load, np.maximum(0.0, copy.load - busy))
+    stages = np.where(drains, table["smem_stages"], np.maximum(1, table["smem_stages"] - 1))
+    stages = np.minimum(stages, np.maximum(tiles.steps, 1))
     return Main(
-        copy.load, use, busy, read, tensor, tensor, shared, copy.l2, copy.dram,
+        copy.load, ring, use, busy, busy * 0.0, tensor, tensor, shared, copy.l2, copy.dram,
         stages, one, tiles.steps,
     )  # fmt: skip
 
@@ -161,7 +193,7 @@ def mma_flops_hz(load: Workload, device: Device) -> float:
     """Rate of one SM for this problem's products through mma.sync (or the float32 cores)."""
     if load.unit == "fma":
         return device.fma_flops_hz / device.sm_count
-    return device.flops_hz(load.unit) * device.mma_sync_fraction / device.sm_count
+    return device.flops_hz(load.unit) * device.mma_sync_share / device.sm_count
 
 
 def bank_conflicts(table: ScheduleTable[GpuSchedule], tiles: Tiles, load: Workload) -> Ints:
@@ -186,10 +218,10 @@ def _copy(
 
     `ask` is what one block reads of L2 a step. One SM's port bounds its own blocks.
     """
-    miss = dram_step_bytes(tiles, load, resident, device.l2_bytes)
+    miss = dram_step_bytes(tiles, load, resident, device.l2_kept * device.l2_bytes)
     port_bps = device.l2_sm_bytes_per_clk * device.clock_hz
     l2 = np.maximum(resident * ask / device.l2_bps, per_sm * ask / port_bps)
-    dram = resident * miss / device.dram_bps
+    dram = resident * miss / (device.stream_bps)
     near = device.l2_latency_clk / device.clock_hz + l2
-    far = device.dram_latency_clk / device.clock_hz + dram
+    far = np.where(miss > 0, device.dram_latency_clk / device.clock_hz + dram, 0.0)
     return _Copy(np.maximum(near, far), l2, dram)

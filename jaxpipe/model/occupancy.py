@@ -11,6 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jaxpipe.geometry_hopper import (
+    ATOM_ROWS,
+    CONSUMER_OVERHEAD_REGISTERS,
+    PANEL_BUFFERS,
+    REGISTER_SPLITS,
+    ROW_BYTES,
+    SWIZZLE_PERIOD_BYTES,
+)
 from jaxpipe.model.table import Ints, ScheduleTable
 from jaxpipe.model.workload import Workload
 from jaxpipe.schedule import GpuSchedule
@@ -21,7 +29,8 @@ ADDRESS_REGISTERS = (
     46  # indices, pointers, loop state: 40 to 50 in ptxas' reports (research/cuda.md)
 )
 REGISTER_STEP = 8  # registers of a thread are handed out by eights
-CONSUMER_REGISTERS = np.array([0, 240, 240, 160])  # by consumers: what setmaxnreg leaves each
+TMA_REGISTERS = np.array([0, *(REGISTER_SPLITS[c, "tma"].consumer for c in (1, 2, 3))])
+CP_ASYNC_REGISTERS = np.array([0, *(REGISTER_SPLITS[c, "cp_async"].consumer for c in (1, 2, 3))])
 LIMITS = ("shared memory", "registers", "threads", "block slots")
 
 
@@ -50,7 +59,8 @@ def occupancy(table: ScheduleTable[GpuSchedule], load: Workload, arch: Arch) -> 
     shared = shared_bytes_of(table, load)
     registers = registers_of(table, load)
     is_hopper = table["family"] == "hopper"
-    most = CONSUMER_REGISTERS[np.clip(table["consumers"], 0, 3)]
+    consumers = np.clip(table["consumers"], 0, 3)
+    most = np.where(table["tma"], TMA_REGISTERS[consumers], CP_ASYNC_REGISTERS[consumers])
     by_limit = np.stack(
         [
             arch.shared_per_sm_bytes // (shared + arch.shared_reserved_per_block_bytes),
@@ -76,24 +86,32 @@ def threads_of(table: ScheduleTable[GpuSchedule]) -> Ints:
 
 
 def shared_bytes_of(table: ScheduleTable[GpuSchedule], load: Workload) -> Ints:
-    """Shared bytes of a block: its stages ("ampere" stages the result in the same space)."""
+    """Shared bytes of a block: its stages ("ampere" stages the result in the same space).
+
+    "hopper" adds epilogue panels of 128-byte rows, two mbarriers a stage, and alignment.
+    """
     tile = (table["block_m"] + table["block_n"]) * table["block_k"] * load.operand_bytes
-    return np.asarray(table["smem_stages"] * tile)
+    rows = np.where(table["swap_operands"], table["block_m"], ATOM_ROWS)
+    panels = table["consumers"] * PANEL_BUFFERS * rows * ROW_BYTES
+    extra = panels + 16 * table["smem_stages"] + 16 * table["ping_pong"] + SWIZZLE_PERIOD_BYTES
+    stages = table["smem_stages"] * tile
+    return np.asarray(np.where(table["family"] == "hopper", stages + extra, stages))
 
 
 def registers_of(table: ScheduleTable[GpuSchedule], load: Workload) -> Ints:
     """Registers of a thread that holds accumulators: theirs, the fragments', the addresses'.
 
     "ampere": warp_m * warp_n / 32 accumulators and reg_stages fragments of 32 bytes a row.
-    "hopper": operands stay in shared memory; a consumer's rows are block_m over the consumers, or
-    all of block_m with ping_pong.
+    "hopper": operands stay in shared memory; a consumer accumulates its share of the block, or all
+    of it with ping_pong.
     """
     warp_m = table["block_m"] // table["warps_m"]
     warp_n = table["block_n"] // table["warps_n"]
     fragments = table["reg_stages"] * (warp_m + warp_n) * FRAGMENT_BYTES // 128
     ampere = warp_m * warp_n // 32 + fragments + ADDRESS_REGISTERS
-    rows = np.where(table["ping_pong"], table["block_m"], table["block_m"] // table["consumers"])
-    hopper = rows * table["block_n"] // 128 + ADDRESS_REGISTERS
+    share = np.where(table["ping_pong"], 1, table["consumers"])
+    results = table["block_m"] * table["block_n"] // share
+    hopper = results // 128 + CONSUMER_OVERHEAD_REGISTERS
     return np.where(table["family"] == "hopper", hopper, ampere)
 
 

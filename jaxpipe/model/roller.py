@@ -27,12 +27,21 @@ from jaxpipe.problem import Conv2d, Problem
 from jaxpipe.schedule import GpuSchedule, Schedule
 from jaxpipe.target import ARCHES, Arch, Device, HostDevice
 
-EPSILONS = (0.0, 0.2, 0.5, 1.0, 16.0)  # padding that is put up with, grown until enough is built
+EPSILONS = (0.1, 0.25, 0.5, 1.0)
+"""Padding that is put up with, grown until enough is built. (The paper starts at 0, where a size
+like 50257 leaves only the smallest tile.)"""
+WANTED = 10
 MOST_TILES = 40  # tiles of a level that one growth keeps
 FED = 0.9  # a level feeds the next when it gives this share of what computing takes
 STAGES = (1, 2, 3, 4, 5, 6, 8)
 SPLITS = (1, 2, 3, 4, 6, 8)
 MIN_SPLIT_STEPS = 4
+_HOPPER_FIELDS = (
+    "block_m", "block_n", "block_k", "consumers", "ping_pong", "cluster_m", "cluster_n",
+    "swap_operands",
+)  # fmt: skip
+_TILE_FIELDS = (*_HOPPER_FIELDS, "split_k")
+MOST_ROWS = 256  # of a block, each way
 SIZES = (16, 32, 48, 64, 96, 128, 192, 256)
 
 
@@ -134,7 +143,7 @@ def _programs(
                 program = Program(register, tile)
                 programs[program] = None
                 programs.update(dict.fromkeys(shrunk(program, load, units, least)))
-        if len(programs) >= wanted:
+        if len(programs) >= max(wanted, WANTED):
             break
     return list(programs)
 
@@ -185,7 +194,11 @@ def _ampere_shared(load: Workload, device: Device, arch: Arch, register: RTile) 
 
     def fits(t: RTile) -> bool:
         warps = (t.m // register.m) * (t.n // register.n)
-        return warps <= 8 and 2 * t.footprint_bytes(load) <= arch.shared_per_block_bytes
+        return (
+            warps <= 8
+            and max(t.m, t.n) <= MOST_ROWS
+            and 2 * t.footprint_bytes(load) <= arch.shared_per_block_bytes
+        )
 
     return Level(
         align, fits, functools.partial(_fed_from_l2, load, device, mma_flops_hz(load, device))
@@ -204,9 +217,12 @@ def _hopper(
 ) -> list[tuple[float, GpuSchedule]]:
     """A warpgroup's wgmma tile in registers, 1 or 2 consumers a block, clusters of 1 or 2."""
     load = workload(problem)
-    if load.unit not in dict(device.tensor_flops_hz):
-        return []
     depth = 128 // load.operand_bytes
+    smallest = GpuSchedule(
+        "hopper", 64, 64, depth, smem_stages=2, consumers=1, tma=load.has_tma_operands
+    )
+    if legality.check(smallest, problem, arch):
+        return []
     least = RTile(64, 64, depth)
     sizes = (64, 128, 192, 256)
 
@@ -224,18 +240,25 @@ def _hopper(
         return Level(align, lambda t: t.m <= 256 and 2 * t.footprint_bytes(load) <= room, feeds)
 
     programs = _programs(load, registers, shared_of, least, device.sm_count, top_k)
-    rows = [row for p in programs for row in _hopper_rows(p)]
-    names = ("block_m", "block_n", "block_k", "consumers", "ping_pong", "cluster_m", "cluster_n")
-    table = _with_stages(dict(zip(names, zip(*rows, strict=True), strict=True)), problem, "hopper")
+    rows = [row for p in programs for row in _hopper_rows(p, load)]
+    names = (*_HOPPER_FIELDS, "tma", "persistent_blocks")
+    fixed = (load.has_tma_operands, device.sm_count)
+    columns = zip(*(row + fixed for row in rows), strict=True)
+    table = _with_stages(dict(zip(names, columns, strict=True)), problem, "hopper")
     return _ranked(table, problem, device, arch, top_k)
 
 
-def _hopper_rows(p: Program) -> Iterator[tuple[int | bool, ...]]:
+def _hopper_rows(p: Program, load: Workload) -> Iterator[tuple[int | bool, ...]]:
+    """A program in both modes and every cluster; for few rows also with swapped operands."""
     consumers = p.shared.m // p.register.m
     modes = [(consumers, False)] + ([(2, True)] if consumers == 1 else [])
+    clusters = ((1, 1), (2, 1), (1, 2)) if load.has_tma_operands else ((1, 1),)
     for count, ping_pong in modes:
-        for cluster in ((1, 1), (2, 1), (1, 2)):
-            yield (p.shared.m, p.shared.n, p.shared.k, count, ping_pong, *cluster)
+        for cluster in clusters:
+            yield (p.shared.m, p.shared.n, p.shared.k, count, ping_pong, *cluster, False)
+    if load.m <= 64 and p.shared.m == 64:
+        narrow = min(64, max(8, 1 << (load.m - 1).bit_length()))
+        yield (narrow, p.shared.n, p.shared.k, 1, False, 1, 1, True)
 
 
 # ------------------------------------------------------------------ stages and ranking
@@ -262,16 +285,17 @@ def _with_stages(
 def _ranked(
     table: ScheduleTable[GpuSchedule], problem: Problem, device: Device, arch: Arch, top_k: int
 ) -> list[tuple[float, GpuSchedule]]:
-    """The best legal schedule of each tile, by predicted seconds."""
+    """The fastest schedule of each tile, by prediction; a tile whose fastest is illegal is out."""
     seconds = alcop.predict_many(problem, table, device)
-    found: dict[tuple[int, ...], tuple[float, GpuSchedule]] = {}
-    for row in np.argsort(seconds, kind="stable")[: 64 * top_k]:
+    found: list[tuple[float, GpuSchedule]] = []
+    tried: set[tuple[int, ...]] = set()
+    for row in np.argsort(seconds, kind="stable"):
         if len(found) >= top_k or not np.isfinite(seconds[row]):
             break
-        tile = tuple(int(table[name][row]) for name in ("block_m", "block_n", "block_k", "split_k"))
-        if tile in found:
-            continue
-        schedule = table.schedule(int(row))
-        if not legality.check(schedule, problem, arch):
-            found[tile] = (float(seconds[row]), schedule)
-    return list(found.values())
+        tile = tuple(int(table[name][row]) for name in _TILE_FIELDS)
+        if tile not in tried:
+            tried.add(tile)
+            schedule = table.schedule(int(row))
+            if not legality.check(schedule, problem, arch):
+                found.append((float(seconds[row]), schedule))
+    return found

@@ -6,7 +6,6 @@ problems, devices or models.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
@@ -117,14 +116,16 @@ def concatenate(tables: Sequence[ScheduleTable[S]]) -> ScheduleTable[S]:
 
 def distinct(table: ScheduleTable[S]) -> ScheduleTable[S]:
     """`table` without repeated rows; the first of each stays, in order."""
-    codes = [np.unique(column, return_inverse=True)[1] for column in table.columns.values()]
-    _, first = np.unique(np.stack(codes, axis=1), axis=0, return_index=True)
+    first, _ = groups_of(list(table.columns.values()))
     return table.take(np.sort(first))
 
 
-def rows_by_value(table: ScheduleTable[S], field: str) -> dict[Any, NDArray[np.intp]]:
-    """Row indices of each value of `field`."""
-    column = table[field]
-    order = np.argsort(column, kind="stable")
-    groups = itertools.groupby(order, key=lambda row: column[row].item())
-    return {value: np.array(list(rows), dtype=np.intp) for value, rows in groups}
+def groups_of(columns: Sequence[Column]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows that are equal in all `columns`: the first row of each group, and every row's group."""
+    key = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        values, code = np.unique(column, return_inverse=True)
+        key = key * len(values) + code
+        _, key = np.unique(key, return_inverse=True)
+    _, first, group = np.unique(key, return_index=True, return_inverse=True)
+    return first, group

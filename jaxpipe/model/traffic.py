@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jaxpipe.geometry_hopper import ATOM_ROWS
 from jaxpipe.model.table import Floats, Ints, ScheduleTable
 from jaxpipe.model.workload import Workload
 from jaxpipe.schedule import GpuSchedule
 
 SECTOR_BYTES = 32
-L2_KEPT = 0.75  # share of L2 that still holds operands while results stream through it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,8 +41,11 @@ def tiles_of(table: ScheduleTable[GpuSchedule], load: Workload) -> Tiles:
     """The tile grid that each schedule lays over the result."""
     block_m, block_n, block_k = table["block_m"], table["block_n"], table["block_k"]
     tiles_m, tiles_n = -(-load.m // block_m), -(-load.n // block_n)
+    if load.atoms:
+        patched = -(-load.atoms // np.maximum(1, block_m // ATOM_ROWS))
+        tiles_m = np.where(table["family"] == "hopper", patched, tiles_m)
     split = table["split_k"]
-    k_tiles = -(-load.k // block_k)
+    k_tiles = load.taps * -(-(load.k // load.taps) // block_k)
     steps = -(-k_tiles // split)
     blocks = load.batch * tiles_m * tiles_n * split
     group = np.clip(table["raster_group"], 1, tiles_m)
@@ -79,18 +82,20 @@ def operand_step_bytes(tiles: Tiles, load: Workload) -> tuple[Floats, Floats]:
     )
 
 
-def dram_step_bytes(tiles: Tiles, load: Workload, resident: Ints, l2_bytes: int) -> Floats:
+def dram_step_bytes(tiles: Tiles, load: Workload, resident: Ints, l2_kept_bytes: float) -> Floats:
     """Bytes of device memory behind one block's k step, averaged over the kernel.
 
-    Compulsory: each operand byte once. Where the operands outgrow L2, each wave fetches its
-    distinct panels anew; between the two the share that outgrows decides.
+    Compulsory: each operand byte once, none of those that a warm L2 holds. Where the operands
+    outgrow L2, each wave fetches its distinct panels anew; between the two the share that outgrows
+    decides.
     """
     lhs, rhs = operand_step_bytes(tiles, load)
     rows, columns = panels(tiles, resident)
     anew = (rows * lhs / load.lhs_revisits + columns * rhs) / np.maximum(resident, 1)
     footprint = load.lhs_bytes + load.rhs_bytes
-    once = footprint / np.maximum(tiles.blocks * tiles.steps, 1)
-    outgrown = float(np.clip(footprint / (L2_KEPT * l2_bytes) - 1.0, 0.0, 1.0))
+    outgrown = float(np.clip(footprint / l2_kept_bytes - 1.0, 0.0, 1.0))
+    fetched = footprint * outgrown if load.is_warm else footprint
+    once = fetched / np.maximum(tiles.blocks * tiles.steps, 1)
     moved: Floats = np.minimum(once + outgrown * np.maximum(anew - once, 0.0), lhs + rhs)
     return moved
 

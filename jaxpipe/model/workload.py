@@ -5,9 +5,13 @@ In: a Problem. Out: a Workload. It must not know schedules or devices.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
+from jaxpipe.geometry_hopper import Role, operand_alignment, patch_of
 from jaxpipe.problem import DTYPES, Conv2d, Matmul, Problem
+
+ROLES: tuple[Role, ...] = ("lhs", "rhs")
 
 # Float operations of one epilogue element, counted in issued instructions of one lane: tanh.approx
 # and ex2 are one each; erf is about 20 (research: rational fit or erff).
@@ -22,8 +26,12 @@ class Workload:
 
     Sizes are elements, bytes say so. lhs_bytes and rhs_bytes are the distinct operand bytes in
     device memory (for a convolution the image, not its im2col matrix). lhs_revisits is how often a
-    block's walk over k meets each lhs byte again (a convolution's taps). lhs_row and rhs_row say
-    whether k is the contiguous dimension.
+    block's walk over k meets each lhs byte again (a convolution's taps). unit names the row of
+    Device.tensor_flops_hz that multiplies, "fma" the float32 cores. has_tma_operands:
+    TMA can address both. taps: separate walks over k /
+    taps terms (filter positions). atoms: 64-row patches that cover m in the "hopper" family, 0
+    where rows are simply counted. is_warm: operands that fit L2
+    are there already, as when one kernel is timed in a loop.
     """
 
     batch: int
@@ -42,6 +50,10 @@ class Workload:
     lhs_align_bytes: int
     rhs_align_bytes: int
     unit: str
+    has_tma_operands: bool = True
+    taps: int = 1
+    atoms: int = 0
+    is_warm: bool = False
 
     @property
     def flops(self) -> float:
@@ -54,13 +66,11 @@ class Workload:
         return self.batch * self.m * self.n
 
 
-def workload(problem: Problem) -> Workload:
+def workload(problem: Problem, *, is_warm: bool = False) -> Workload:
     """The Workload of `problem`."""
-    match problem:
-        case Matmul():
-            return _matmul(problem)
-        case Conv2d():
-            return _conv2d(problem)
+    load = _matmul(problem) if isinstance(problem, Matmul) else _conv2d(problem)
+    has_tma = all(operand_alignment(problem, role) == 16 for role in ROLES)
+    return replace(load, is_warm=is_warm, has_tma_operands=has_tma)
 
 
 def _matmul(p: Matmul) -> Workload:
@@ -74,7 +84,8 @@ def _matmul(p: Matmul) -> Workload:
         lhs_revisits=1.0,
         lhs_k_contiguous=not p.lhs.transposed, rhs_k_contiguous=p.rhs.transposed,
         lhs_align_bytes=_alignment(p.lhs_ld * size), rhs_align_bytes=_alignment(p.rhs_ld * size),
-        unit=_unit(p), **_epilogue(p),
+        unit=_unit(p), write_bytes=_write_bytes(p), read_bytes=_read_bytes(p),
+        epilogue_ops=_epilogue_ops(p),
     )  # fmt: skip
 
 
@@ -89,18 +100,26 @@ def _conv2d(p: Conv2d) -> Workload:
         lhs_k_contiguous=True, rhs_k_contiguous=False,
         lhs_align_bytes=_alignment(p.in_channels * size),
         rhs_align_bytes=_alignment(p.out_channels * size),
-        unit=_unit(p), **_epilogue(p),
+        unit=_unit(p), write_bytes=_write_bytes(p), read_bytes=_read_bytes(p),
+        epilogue_ops=_epilogue_ops(p), taps=p.kernel[0] * p.kernel[1],
+        atoms=math.prod(patch_of(p).counts(p)),
     )  # fmt: skip
 
 
-def _epilogue(p: Problem) -> dict[str, int]:
-    out = DTYPES[p.out_dtype].size_bytes
+def _write_bytes(p: Problem) -> int:
+    """Bytes written for each result element."""
+    return DTYPES[p.out_dtype].size_bytes * (1 + p.epilogue.save_preactivation)
+
+
+def _read_bytes(p: Problem) -> int:
+    """Bytes that the epilogue reads for each result element."""
+    return DTYPES[p.out_dtype].size_bytes * p.epilogue.residual
+
+
+def _epilogue_ops(p: Problem) -> int:
+    """Instructions of one lane for each result element."""
     e = p.epilogue
-    return {
-        "write_bytes": out * (1 + e.save_preactivation),
-        "read_bytes": out * e.residual,
-        "epilogue_ops": 2 + (e.bias != "none") + e.residual + _ACTIVATION_OPS[e.activation],
-    }
+    return 2 + (e.bias != "none") + e.residual + _ACTIVATION_OPS[e.activation]
 
 
 def _entries(batch: tuple[int, ...], strides: tuple[int, ...]) -> int:

@@ -14,7 +14,7 @@ import jax
 from jaxpipe.errors import UnsupportedError
 from jaxpipe.kernel import BufferRole
 from jaxpipe.problem import Problem
-from jaxpipe.runtime import launch
+from jaxpipe.runtime import host, launch
 from jaxpipe.schedule import GpuSchedule, HostSchedule, Schedule
 
 
@@ -34,9 +34,8 @@ def run(
     if executor == "host":
         if not isinstance(schedule, HostSchedule):
             raise UnsupportedError(f"executor 'host' takes a HostSchedule, got {schedule}")
-        host: Any = importlib.import_module("jaxpipe.runtime.host")
-        roles: tuple[BufferRole, ...] = ("lhs", "rhs", "bias", "residual")
-        return tuple(host.call(problem, schedule, *(operands.get(role) for role in roles)))
+        bias, residual = operands.get("bias"), operands.get("residual")
+        return host.call(problem, schedule, operands["lhs"], operands["rhs"], bias, residual)
     if not isinstance(schedule, GpuSchedule):
         raise UnsupportedError(f"executor {executor!r} takes a GpuSchedule, got {schedule}")
     compiler: Any = importlib.import_module("jaxpipe.compiler")

@@ -11,7 +11,7 @@ import functools
 
 import jax
 
-from jaxpipe import _native
+from jaxpipe import _native, settings
 
 PLATFORM_OF_PREFIX = {
     "jaxpipe_host_": "cpu",
@@ -31,6 +31,7 @@ def platform_of(target: str) -> str:
 @functools.cache
 def register() -> tuple[str, ...]:
     """Register every handler of the extension; returns their names. Later calls do nothing."""
+    _native.cuda_set_driver(str(settings.get("JAXPIPE_LIBCUDA") or ""))
     names = []
     for name, stages in _native.ffi_targets().items():
         jax.ffi.register_ffi_target(name, stages, platform=platform_of(name))

@@ -1,26 +1,36 @@
-"""Discrete-event simulation of the machine that model/pipeline.py describes, one event a use."""
+"""Discrete-event simulation of the machine that model/pipeline.py describes, many machines at once.
+
+It knows nothing of the formula: it plays one use after the other, first come first served.
+"""
 
 from __future__ import annotations
 
-import heapq
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
-def simulate(load: float, use: float, stages: int, workers: int, steps: int) -> float:
-    """Seconds until the last of `workers` workers has used its last chunk.
+def simulate(load: Floats, use: Floats, stages: Ints, workers: Ints, steps: Ints) -> Floats:
+    """Seconds until the last worker of each machine has used its last chunk; one row a machine.
 
-    One unit, first come first served. Load j is issued when use j - stages of its worker is done.
+    The unit takes the worker that has been ready for longest. Load j of a worker is issued when
+    its use j - stages is done, and arrives `load` later in slot j % stages.
     """
-    arrived = [[load] * min(stages, steps) for _ in range(workers)]
-    queue = [(load, worker) for worker in range(workers)]
-    done = [0] * workers
-    unit_free = finish = 0.0
-    while queue:
-        ready, worker = heapq.heappop(queue)
-        finish = max(ready, unit_free) + use
-        unit_free = finish
-        done[worker] += 1
-        if len(arrived[worker]) < steps:
-            arrived[worker].append(finish + load)
-        if done[worker] < steps:
-            heapq.heappush(queue, (max(finish, arrived[worker][done[worker]]), worker))
-    return finish
+    machine = np.arange(len(load))
+    arrival = np.tile(load[:, None, None], (1, int(workers.max()), int(stages.max())))
+    ready = np.where(np.arange(int(workers.max())) < workers[:, None], load[:, None], np.inf)
+    used = np.zeros(ready.shape, dtype=np.int64)
+    free = np.zeros(len(load))
+    for _ in range(int((workers * steps).max())):
+        worker = ready.argmin(axis=1)
+        at = ready[machine, worker]
+        end = np.maximum(at, free) + use
+        free = np.where(np.isfinite(at), end, free)
+        chunk = used[machine, worker]
+        arrival[machine, worker, chunk % stages] = end + load
+        used[machine, worker] += 1
+        following = np.maximum(end, arrival[machine, worker, (chunk + 1) % stages])
+        ready[machine, worker] = np.where(chunk + 1 < steps, following, np.inf)
+    return free

@@ -1,0 +1,191 @@
+"""The frame of a kernel and its control flow as CUDA text, whatever the target.
+
+In: a lowered nest, and a function that prints its leaves. Out: lines. Grid loops become the
+position of the block, warp loops the position of the warp, serial loops are loops with their
+counters. It must not know instructions.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+
+from jaxpipe.codegen.finish import CUDA_TYPES
+from jaxpipe.codegen.text import condition, indented
+from jaxpipe.ir.affine import Range
+from jaxpipe.ir.nodes import Alloc, Buffer, Counter, For, Func, If, Stmt
+from jaxpipe.ir.visit import Body, counter_range, loop_range, refined, walk, writes
+
+Ranges = Mapping[str, Range]
+Leaf = Callable[[Stmt, Ranges], list[str]]
+TILE_LOOPS = ("m0", "n0")
+
+
+@functools.cache
+def device_file(name: str) -> str:
+    """Text of one file of codegen/device."""
+    return (resources.files("jaxpipe.codegen") / "device" / name).read_text()
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A nest without its grid and warp loops: what a block does."""
+
+    func: Func
+    grid: tuple[For, ...]
+    warps: tuple[For, ...]
+    body: Body
+
+    @property
+    def ranges(self) -> dict[str, Range]:
+        """Ranges of the variables of grid and warp loops."""
+        return {loop.var: loop_range(loop) for loop in (*self.grid, *self.warps)}
+
+    @property
+    def fixed(self) -> frozenset[str]:
+        """Variables that do not change inside a block."""
+        return frozenset(loop.var for loop in self.grid)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the launch."""
+        count = 1
+        for loop in self.grid:
+            count *= loop.stop
+        return count
+
+    @property
+    def warp_counts(self) -> tuple[int, int]:
+        """Warps along m and n."""
+        counts = {loop.var: loop.stop for loop in self.warps}
+        return counts.get("wm", 1), counts.get("wn", 1)
+
+
+def frame_of(func: Func) -> Frame:
+    """Take the grid and warp loops off a nest."""
+    body, loops = func.body, []
+    while len(body) == 1 and isinstance(body[0], For) and body[0].kind in ("grid", "warp"):
+        loops.append(body[0])
+        body = body[0].body
+    grid = tuple(loop for loop in loops if loop.kind == "grid")
+    return Frame(func, grid, tuple(loop for loop in loops if loop.kind == "warp"), body)
+
+
+# ---------------------------------------------------------------------- control flow
+def statements(body: Body, leaf: Leaf, ranges: Ranges) -> list[str]:
+    """Lines of a statement list."""
+    lines: list[str] = []
+    for statement in body:
+        match statement:
+            case For():
+                lines += _loop(statement, leaf, ranges)
+            case If(conditions, inner):
+                inside = statements(inner, leaf, refined(ranges, conditions))
+                lines += [f"if ({condition(conditions)}) {{", *indented(inside), "}"]
+            case Alloc():
+                continue
+            case _:
+                lines += leaf(statement, ranges)
+    return lines
+
+
+def _loop(loop: For, leaf: Leaf, ranges: Ranges) -> list[str]:
+    scope = {**ranges, loop.var: loop_range(loop)}
+    scope |= {c.name: counter_range(c, loop) for c in loop.counters}
+    starts = [f"{c.name} = {c.start}" for c in loop.counters]
+    lines = [
+        *([f"int {', '.join(starts)};"] if starts else []),
+        "#pragma unroll 1",
+        f"for (int {loop.var} = {loop.start}; {loop.var} < {loop.stop}; ++{loop.var}) {{",
+        *indented(statements(loop.body, leaf, scope)),
+        *indented(_steps(loop.counters)),
+        "}",
+    ]
+    return ["{", *indented(lines), "}"] if starts else lines
+
+
+def _steps(counters: tuple[Counter, ...]) -> list[str]:
+    """The ends of an iteration: counters step, and those that carry step with them."""
+    lines: list[str] = []
+    for counter in counters:
+        if counter.carry:
+            continue
+        lines += _step(counter, counters)
+    return lines
+
+
+def _step(counter: Counter, counters: tuple[Counter, ...]) -> list[str]:
+    above = [line for c in counters if c.carry == counter.name for line in _step(c, counters)]
+    if not counter.modulus:
+        return [f"++{counter.name};"]
+    if not above:
+        last = counter.modulus - 1
+        return [f"{counter.name} = {counter.name} == {last} ? 0 : {counter.name} + 1;"]
+    reset = f"if (++{counter.name} == {counter.modulus}) {{"
+    return [reset, *indented([f"{counter.name} = 0;", *above]), "}"]
+
+
+# ---------------------------------------------------------------------- the kernel around it
+def signature(func: Func, entry: str, threads: int, blocks_per_sm: int) -> list[str]:
+    """The kernel's head; parameters in the order of the nest's."""
+    written = {r.buffer for s in walk(func.body) for r in writes(s)}
+    parameters = [_parameter(p, is_written=p.name in written) for p in func.params]
+    return [
+        f'extern "C" __global__ void __launch_bounds__({threads}, {blocks_per_sm})',
+        f"{entry}({', '.join(parameters)}) {{",
+    ]
+
+
+def _parameter(buffer: Buffer, *, is_written: bool) -> str:
+    qualifier = "" if is_written else "const "
+    return f"{qualifier}{CUDA_TYPES[buffer.dtype]}* __restrict__ {buffer.name}"
+
+
+def positions(frame: Frame, raster_group: int) -> list[str]:
+    """Where this block and this warp are: batch slowest, then splits, then grouped tiles."""
+    outer = [loop for loop in frame.grid if loop.var not in TILE_LOOPS]
+    counts = {loop.var: loop.stop for loop in frame.grid}
+    rows, columns = counts["m0"], counts["n0"]
+    lines = ["const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;"]
+    lines += [f"const int tile = blockIdx.x % {rows * columns};"]
+    divisor = rows * columns
+    for loop in reversed(outer):
+        lines.append(_outer_position(loop, divisor, is_slowest=loop is outer[0]))
+        divisor *= loop.stop
+    lines += _tile_position(rows, columns, raster_group)
+    along_m, along_n = frame.warp_counts
+    if any(loop.var == "wm" for loop in frame.warps):
+        lines.append(f"const int wm = warp % {along_m};" if along_m > 1 else "const int wm = 0;")
+    if any(loop.var == "wn" for loop in frame.warps):
+        lines.append(f"const int wn = warp / {along_m};" if along_n > 1 else "const int wn = 0;")
+    return lines
+
+
+def _outer_position(loop: For, divisor: int, *, is_slowest: bool) -> str:
+    if loop.stop == 1:
+        return f"const int {loop.var} = 0;"
+    wrap = "" if is_slowest else f" % {loop.stop}"
+    return f"const int {loop.var} = blockIdx.x / {divisor}{wrap};"
+
+
+def _tile_position(rows: int, columns: int, group: int) -> list[str]:
+    """Groups of `group` tile rows are walked column by column (their operands stay in L2)."""
+    if rows == 1:
+        return ["const int m0 = 0, n0 = tile;"]
+    if columns == 1 or group == 1:
+        return [f"const int m0 = tile / {columns}, n0 = tile % {columns};"]
+    group = min(group, rows)
+    lines = [
+        f"// Raster: {group} tile rows side by side.",
+        f"const int group = tile / {group * columns}, inner = tile % {group * columns};",
+    ]
+    height = str(group)
+    if rows % group:
+        lines.append(f"const int height = min({group}, {rows} - group * {group});")
+        height = "height"
+    return [
+        *lines,
+        f"const int m0 = group * {group} + inner % {height}, n0 = inner / {height};",
+    ]

@@ -1,0 +1,338 @@
+"""A product with its epilogue in one kernel: public `dot` and `conv`, and their primitive.
+
+Operands (lhs, rhs[, bias][, residual]), parameters spec and fusion; results [y] or
+[y, pre-activation]. bias has the shape of rhs's free dimensions, residual the result's. Only
+differentiation asks for the pre-activation, and it is all that reverse mode saves beside lhs and
+rhs. It must not know kernels.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from jaxpipe.errors import ProblemError
+from jaxpipe.ops import compat, epilogue, options, partition
+from jaxpipe.ops import conv as convolution
+from jaxpipe.ops import dot as plain
+from jaxpipe.ops.conv_spec import ConvSpec
+from jaxpipe.ops.dot_spec import DotSpec
+from jaxpipe.ops.epilogue import Fusion
+from jaxpipe.ops.options import Implementation
+from jaxpipe.ops.specs import Spec
+
+
+def dot(
+    x: Any,
+    w: Any,
+    *,
+    bias: Any = None,
+    activation: str | None = None,
+    residual: Any = None,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    implementation: Implementation | None = None,
+) -> jax.Array:
+    """`activation(x @ w + bias) + residual` in one kernel.
+
+    x is [..., k]; w is [k, n], [..., k, n] or [k], contracted as in `jnp.dot`: the result is
+    [*x.shape[:-1], *w.shape[:-2], n]. bias has w's shape without k, residual the result's shape.
+    activation is None, "relu", "gelu" (same as "gelu_tanh"), "gelu_erf", "silu" or "tanh".
+    x and w are promoted as in jnp; the result has their dtype unless preferred_element_type says
+    otherwise. Sums, bias, activation and residual are float32 for narrower types; the one
+    rounding is the final store.
+
+    implementation None takes the best that applies and never fails; "cuda", "host", "interpret"
+    or "xla" insist, and raise UnsupportedError when that one cannot serve. Raises ProblemError
+    for shapes that do not fit and for an unknown activation.
+    """
+    x, w = _promoted(x, w)
+    preferred = preferred_element_type
+    spec = DotSpec(
+        _dimension_numbers(x, w),
+        plain.canonical_precision(precision),
+        None if preferred is None else plain.canonical_dtype(preferred),
+        None,
+        options.current(implementation),
+    )
+    fusion = _fusion(bias, activation, residual)
+    return product(spec, fusion, x, w, *_extras(bias, residual))[0]
+
+
+def conv(
+    x: Any,
+    w: Any,
+    *,
+    strides: int | Sequence[int] = 1,
+    padding: Any = "SAME",
+    dilation: int | Sequence[int] = 1,
+    bias: Any = None,
+    activation: str | None = None,
+    residual: Any = None,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    implementation: Implementation | None = None,
+) -> jax.Array:
+    """`activation(convolution of x with w + bias) + residual` in one kernel.
+
+    x is [batch, height, width, in] (NHWC), w is [height, width, in, out] (HWIO), the result NHWC;
+    one spatial dimension works likewise. strides and dilation (of w) are one number or one a
+    spatial dimension; padding is "SAME", "VALID" or ((top, bottom), (left, right)). bias has one
+    element an output channel, residual the result's shape. Everything else is as in `dot`.
+    """
+    x, w = jnp.asarray(x), jnp.asarray(w)
+    spatial = x.ndim - 2
+    if spatial not in (1, 2) or w.ndim != x.ndim:
+        raise ProblemError(
+            f"conv of shapes {x.shape} and {w.shape}: x is [batch, height, width, in] and w is "
+            "[height, width, in, out], or both without a height; "
+            "jaxpipe.conv_general_dilated takes the rest"
+        )
+    letters = "HW"[-spatial:]
+    convolve = functools.partial(
+        lax.conv_general_dilated,
+        window_strides=_per_dimension(strides, spatial),
+        padding=padding,
+        rhs_dilation=_per_dimension(dilation, spatial),
+        dimension_numbers=(f"N{letters}C", f"{letters}IO", f"N{letters}C"),
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
+    spec = convolution.spec_of(convolve, x, w, options.current(implementation))
+    fusion = _fusion(bias, activation, residual)
+    return product(spec, fusion, x, w, *_extras(bias, residual))[0]
+
+
+def _per_dimension(value: int | Sequence[int], spatial: int) -> tuple[int, ...]:
+    return (value,) * spatial if isinstance(value, int) else tuple(value)
+
+
+def _fusion(bias: Any, activation: str | None, residual: Any) -> Fusion:
+    return Fusion(
+        bias=bias is not None,
+        activation=epilogue.activation_name(activation),
+        residual=residual is not None,
+    )
+
+
+def _extras(bias: Any, residual: Any) -> list[Any]:
+    return [jnp.asarray(extra) for extra in (bias, residual) if extra is not None]
+
+
+def product(spec: Spec, fusion: Fusion, lhs: Any, rhs: Any, *extras: Any) -> list[Any]:
+    """[y] or [y, pre-activation] of arrays; checks the shapes of bias and residual."""
+    if fusion.is_identity:
+        return [_bare(spec, lhs, rhs)]
+    bias, residual = fusion.split(extras)
+    out = spec.result_type(jax.typeof(lhs), jax.typeof(rhs))
+    _check_epilogue(spec, fusion, jax.typeof(lhs), jax.typeof(rhs), out, bias, residual)
+    return _bind(lhs, rhs, *extras, spec=spec, fusion=fusion)
+
+
+def _promoted(x: Any, w: Any) -> tuple[Any, Any]:
+    dtype = jnp.result_type(x, w)
+    x, w = jnp.asarray(x, dtype), jnp.asarray(w, dtype)
+    if x.ndim == 0 or w.ndim == 0:
+        raise ProblemError(
+            f"dot of shapes {x.shape} and {w.shape}: both need a dimension to contract; "
+            "multiply scalars with *"
+        )
+    return x, w
+
+
+def _dimension_numbers(x: Any, w: Any) -> Any:
+    contracted = max(0, w.ndim - 2)
+    if x.shape[-1] != w.shape[contracted]:
+        raise ProblemError(
+            f"dot of shapes {x.shape} and {w.shape}: x has {x.shape[-1]} columns, w has "
+            f"{w.shape[contracted]} rows (dimension {contracted}); transpose or reshape one"
+        )
+    return ((x.ndim - 1,), (contracted,)), ((), ())
+
+
+def _check_epilogue(
+    spec: Spec, fusion: Fusion, lhs: Any, rhs: Any, out: Any, bias: Any, residual: Any
+) -> None:
+    what = f"{spec.op} of shapes {lhs.shape} and {rhs.shape}"
+    wanted = spec.bias_shape(lhs, rhs)
+    if bias is not None and bias.shape != wanted:
+        raise ProblemError(
+            f"{what}: bias has shape {bias.shape}, it takes {wanted}; reshape or broadcast it"
+        )
+    if residual is not None and residual.shape != out.shape:
+        raise ProblemError(
+            f"{what}: residual has shape {residual.shape}, it takes the result's {out.shape}; "
+            "broadcast it"
+        )
+    if not (fusion.is_linear or jnp.issubdtype(out.dtype, jnp.floating)):
+        raise ProblemError(
+            f"{what}: activation {fusion.activation} of {out.dtype.name} results: activations "
+            "take floating-point results; pass preferred_element_type"
+        )
+
+
+def _bare(spec: Spec, lhs: Any, rhs: Any) -> Any:
+    """The plain product: bilinear, with a primitive of its own."""
+    match spec:
+        case DotSpec():
+            return plain.bind(lhs, rhs, spec)
+        case ConvSpec():
+            return convolution.bind(lhs, rhs, spec)
+
+
+def _bind(*operands: Any, spec: Spec, fusion: Fusion) -> list[Any]:
+    operands = tuple(compat.same_varying(*operands))
+    marked = partition.mark(*operands)
+    return fused_p.bind(*operands, spec=spec, fusion=fusion, mark=marked)  # type: ignore[no-any-return]
+
+
+# ------------------------------------------------------------------ type
+def _type(*avals: Any, spec: Spec, fusion: Fusion, mark: Any) -> list[Any]:
+    out = spec.result_type(*avals[:2])
+    return [out, out] if fusion.save else [out]
+
+
+# ------------------------------------------------------------------ derivatives
+def _jvp(
+    primals: Sequence[Any], tangents: Sequence[Any], *, spec: Spec, fusion: Fusion, mark: Any
+) -> tuple[list[Any], list[Any]]:
+    """y' = activation'(z) z' + residual', z' the sum over the operands that have a tangent."""
+    wants_z = fusion.save or not fusion.is_linear
+    outs = _bind(*primals, spec=spec, fusion=replace(fusion, save=wants_z))
+    z = outs[-1]
+    terms = _preactivation_terms(primals, tangents, spec, fusion, jax.typeof(outs[0]))
+    zd = functools.reduce(operator.add, terms) if terms else None
+    _, rd = fusion.split(tuple(tangents[2:]))
+    yd = _result_tangent(z, zd, rd, fusion)
+    zero = compat.zero_tangent(jax.typeof(outs[0]))
+    filled = [zero if t is None else t for t in (yd, zd)]
+    results = 1 + fusion.save
+    return outs[:results], filled[:results]
+
+
+def _preactivation_terms(
+    primals: Sequence[Any], tangents: Sequence[Any], spec: Spec, fusion: Fusion, out: Any
+) -> list[Any]:
+    lhs, rhs = primals[:2]
+    lhs_t, rhs_t = tangents[:2]
+    bias_t, _ = fusion.split(tuple(tangents[2:]))
+    terms = []
+    if not compat.is_zero(lhs_t):
+        terms.append(_scaled(_bare(spec, lhs_t, rhs), fusion))
+    if not compat.is_zero(rhs_t):
+        terms.append(_scaled(_bare(spec, lhs, rhs_t), fusion))
+    if bias_t is not None and not compat.is_zero(bias_t):
+        terms.append(_broadcast_bias(bias_t, out))
+    return terms
+
+
+def _scaled(x: Any, fusion: Fusion) -> Any:
+    return x if fusion.alpha == 1.0 else x * jnp.asarray(fusion.alpha, x.dtype)
+
+
+def _broadcast_bias(bias: Any, out: Any) -> Any:
+    """bias along the trailing dimensions of a result of type `out`."""
+    mesh = compat.mesh_of(out)
+    sharding = None
+    if AxisType.Explicit in mesh.axis_types:
+        sharding = NamedSharding(mesh, PartitionSpec(*compat.spec_of(out)))
+    dims = tuple(range(out.ndim - bias.ndim, out.ndim))
+    return lax.broadcast_in_dim(bias.astype(out.dtype), out.shape, dims, out_sharding=sharding)
+
+
+def _result_tangent(z: Any, zd: Any, rd: Any, fusion: Fusion) -> Any:
+    """None when nothing reaches y."""
+    terms = []
+    if zd is not None:
+        linear = fusion.is_linear
+        terms.append(zd if linear else epilogue.derivative(z, zd, fusion.activation))
+    if rd is not None and not compat.is_zero(rd):
+        terms.append(rd.astype(z.dtype))
+    return functools.reduce(operator.add, terms) if terms else None
+
+
+# ------------------------------------------------------------------ vmap
+def _batch(
+    axis_data: Any,
+    args: Sequence[Any],
+    dims: Sequence[Any],
+    *,
+    spec: Spec,
+    fusion: Fusion,
+    mark: Any,
+) -> tuple[list[Any], list[Any]]:
+    """One kernel still, unless the mapped dimension is one that a kernel's bias cannot follow."""
+    if all(dim is None for dim in dims):
+        outs = _bind(*args, spec=spec, fusion=fusion)
+        return outs, [None] * len(outs)
+    bias_dim, residual_dim = fusion.split(tuple(dims[2:]))
+    products = dims[0] is not None or dims[1] is not None
+    follows = bias_dim is None or (dims[0] is None and dims[1] is not None)
+    if not (isinstance(spec, DotSpec) and products and follows):
+        return _batch_unfused(args, dims, spec, fusion)
+    lhs, rhs, *extras = args
+    bias, residual = fusion.split(tuple(extras))
+    mapped, out = spec.mapped((lhs.ndim, rhs.ndim), (dims[0], dims[1]), compat.axis_spec(axis_data))
+    size = axis_data.size
+    operands = [lhs, rhs]
+    if bias is not None:
+        operands.append(_map_bias(bias, bias_dim, mapped, (lhs, rhs), dims, out, size))
+    if residual is not None:
+        operands.append(_at(residual, residual_dim, out, size))
+    outs = _bind(*operands, spec=mapped, fusion=fusion)
+    return outs, [out] * len(outs)
+
+
+def _map_bias(
+    bias: Any, dim: Any, spec: DotSpec, operands: Sequence[Any], dims: Sequence[Any],
+    out: int, size: int,
+) -> Any:  # fmt: skip
+    """When rhs alone is mapped, the new dimension is one of the bias too."""
+    if dims[0] is not None:
+        return bias
+    lead = spec.result_type(*(jax.typeof(x) for x in operands)).ndim - bias.ndim - (dim is None)
+    return _at(bias, dim, out - lead, size)
+
+
+def _at(x: Any, dim: Any, out: int, size: int) -> Any:
+    """x with its mapped dimension at `out`, broadcast when it has none."""
+    if dim is not None:
+        return jnp.moveaxis(x, dim, out)
+    shape = (*x.shape[:out], size, *x.shape[out:])
+    return jnp.broadcast_to(jnp.expand_dims(x, out), shape)
+
+
+def _batch_unfused(
+    args: Sequence[Any], dims: Sequence[Any], spec: Spec, fusion: Fusion
+) -> tuple[list[Any], list[Any]]:
+    """The plain product, which is batched as one, then the epilogue in JAX."""
+    unfused = functools.partial(_unfused, spec=spec, fusion=fusion)
+    outs = jax.vmap(unfused, tuple(dims))(*args)
+    return outs, [0] * len(outs)
+
+
+def _unfused(*operands: Any, spec: Spec, fusion: Fusion) -> list[Any]:
+    lhs, rhs, *extras = operands
+    bias, residual = fusion.split(tuple(extras))
+    acc = _bare(spec, lhs, rhs)
+    wide = acc.astype(epilogue.accumulator(acc.dtype))
+    return epilogue.apply(wide, bias, residual, fusion, acc.dtype)
+
+
+# ------------------------------------------------------------------ lowering
+def _lower(ctx: Any, *values: Any, spec: Spec, fusion: Fusion, mark: Any) -> Any:
+    return partition.lower(ctx, *values, spec=spec, fusion=fusion, mark=mark)
+
+
+fused_p = compat.primitive("jaxpipe_fused", _type, many=True)
+compat.set_jvp(fused_p, _jvp)
+compat.set_batching(fused_p, _batch)
+compat.set_lowering(fused_p, _lower)

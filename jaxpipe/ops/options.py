@@ -1,0 +1,92 @@
+"""How calls are to be served: an `Options` record, and the context that jit caches split on.
+
+In: keywords of one call, the surrounding `options(...)`, JAXPIPE_* settings, in this order of
+precedence. Out: one frozen record that travels in the parameters of our primitives. It must not
+know problems or executors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, get_args
+
+import jax
+
+from jaxpipe import settings
+from jaxpipe.errors import SettingError
+from jaxpipe.schedule import Schedule
+
+Implementation = Literal["cuda", "host", "interpret", "xla"]
+IMPLEMENTATIONS: tuple[str, ...] = get_args(Implementation)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a caller may fix; None leaves the choice to jaxpipe.
+
+    implementation: the executor. target: the device or architecture that kernels are made for
+    when none is visible ("h200", "sm_80"). tuned: a JSON file of tuned records laid over the
+    shipped ones. schedule: the schedule of every problem that admits it.
+    """
+
+    implementation: Implementation | None = None
+    target: str | None = None
+    tuned: str | None = None
+    schedule: Schedule | None = None
+
+    def __post_init__(self) -> None:
+        check_implementation(self.implementation)
+
+    def __repr__(self) -> str:
+        set_ = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if getattr(self, f.name)]
+        return f"Options({', '.join(set_)})"
+
+
+def check_implementation(name: str | None) -> None:
+    """Raise SettingError when `name` is no implementation."""
+    if name is not None and name not in IMPLEMENTATIONS:
+        raise SettingError(
+            f"implementation={name!r} does not exist: use one of {', '.join(IMPLEMENTATIONS)}, "
+            "or None for the best that applies"
+        )
+
+
+# A user context is part of the key of every jit cache, so a change of options retraces.
+_CONTEXT = jax.make_user_context(Options())
+
+
+@contextmanager
+def options(
+    *,
+    implementation: Implementation | None = None,
+    target: str | None = None,
+    tuned: str | None = None,
+    schedule: Schedule | None = None,
+) -> Iterator[Options]:
+    """Options of every jaxpipe call inside the `with` block; nested blocks add to outer ones.
+
+    Functions that were jitted outside are traced anew inside, and the other way round. Raises
+    SettingError for an unknown implementation.
+
+        with jaxpipe.options(implementation="interpret", target="h200"):
+            y = model(x)
+    """
+    given = Options(implementation, target, tuned, schedule)
+    merged = replace(_CONTEXT.value, **_set_fields(given))
+    with _CONTEXT(merged):
+        yield merged
+
+
+def current(implementation: str | None = None) -> Options:
+    """The options of a call that itself asks for `implementation` (None: does not say)."""
+    check_implementation(implementation)
+    context: Options = _CONTEXT.value
+    chosen: Any = implementation or context.implementation or settings.get("JAXPIPE_IMPLEMENTATION")
+    return replace(context, implementation=chosen or None)
+
+
+def _set_fields(given: Options) -> dict[str, object]:
+    named = {f.name: getattr(given, f.name) for f in fields(given)}
+    return {name: value for name, value in named.items() if value is not None}

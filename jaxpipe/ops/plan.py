@@ -1,0 +1,163 @@
+"""From the types of one call to a Problem: which dtypes and precisions kernels serve, and how.
+
+In: operand types, lax's precision, the fused epilogue. Out: a `Plan`: the Problem, and what is
+done to operands and results around it. What no kernel serves raises UnsupportedError with the
+reason; the caller decides whether that is an error or sends the call to XLA. docs/precision.md is
+this file as a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from jaxpipe.errors import UnsupportedError
+from jaxpipe.ops.epilogue import Fusion
+from jaxpipe.problem import OPERAND_DTYPES, BiasKind, Epilogue, Precision, Problem
+
+Preset = lax.DotAlgorithmPreset
+RESULT_DTYPES = ("float32", "bfloat16", "float16")
+WIDENED = ("float32", "bfloat16", "float16")
+
+# Algorithms that our kernels are: operand dtype -> presets that ask for what they do.
+SERVED_PRESETS: dict[str, tuple[Any, ...]] = {
+    "float32": (Preset.DEFAULT, Preset.F32_F32_F32, Preset.TF32_TF32_F32),
+    "bfloat16": (Preset.DEFAULT, Preset.BF16_BF16_F32),
+    "float16": (Preset.DEFAULT, Preset.F16_F16_F32),
+    "float8_e4m3fn": (Preset.DEFAULT, Preset.ANY_F8_ANY_F8_F32),
+    "float8_e5m2": (Preset.DEFAULT, Preset.ANY_F8_ANY_F8_F32),
+    "int8": (Preset.DEFAULT,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Dtypes:
+    """operand: both operands are converted to it. result: what the kernel writes. final: what the
+    caller gets, converted after the kernel (int8 results wrap as in XLA)."""
+
+    operand: str
+    result: str
+    final: str
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What an executor's kernels have: TensorFloat-32 products; memory to spare for image patches
+    (a filter's gradient copies each pixel once a filter tap)."""
+
+    has_tf32: bool = False
+    has_patches: bool = False
+
+
+def as_is(x: Any) -> Any:
+    """An operand that is used as it lies."""
+    return x
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One call of one kernel: convert and prepare operands, run `problem`, convert the results.
+
+    lhs and rhs turn an operand into what the kernel reads; XLA does that, and may fuse it.
+    """
+
+    problem: Problem
+    dtypes: Dtypes
+    lhs: Callable[[Any], Any] = as_is
+    rhs: Callable[[Any], Any] = as_is
+
+
+def dtypes(lhs: Any, rhs: Any, out: Any, fusion: Fusion) -> Dtypes:
+    """How dtypes `lhs x rhs -> out` are served; UnsupportedError when no kernel serves them."""
+    names = {jnp.dtype(lhs).name, jnp.dtype(rhs).name}
+    final = jnp.dtype(out).name
+    operand = _common(names, final)
+    if operand == "int8":
+        return _integer(final, fusion)
+    if final not in RESULT_DTYPES:
+        raise UnsupportedError(
+            f"{operand} products with a {final} result: kernels write {', '.join(RESULT_DTYPES)}; "
+            "pass preferred_element_type"
+        )
+    return Dtypes(operand, final, final)
+
+
+def _common(names: set[str], final: str) -> str:
+    """The one operand dtype; a mix of floats of at most 32 bits widens exactly to float32."""
+    if len(names) == 1:
+        (name,) = names
+        if name in OPERAND_DTYPES:
+            return name
+        raise UnsupportedError(
+            f"{name} operands: kernels take {', '.join(OPERAND_DTYPES)}; convert them"
+        )
+    if names <= set(WIDENED):
+        return "float32"
+    raise UnsupportedError(
+        f"operands of {' and '.join(sorted(names))}: kernels mix only {', '.join(WIDENED)}; "
+        f"convert one of them (result {final})"
+    )
+
+
+def _integer(final: str, fusion: Fusion) -> Dtypes:
+    """int8 sums in int32; an int8 result is the int32 one, wrapped, as in XLA."""
+    if final not in ("int32", "int8"):
+        raise UnsupportedError(
+            f"int8 products with a {final} result: kernels sum int8 in int32; "
+            "pass preferred_element_type=int32 and convert the result"
+        )
+    if not fusion.is_identity:
+        raise UnsupportedError(
+            f"int8 products with the epilogue {fusion!r}: apply it to the int32 result"
+        )
+    return Dtypes("int8", "int32", final)
+
+
+def precision(given: Any, operand: str, *, has_tf32: bool) -> Precision:
+    """What `given` (lax's canonical precision) asks of a kernel; matters for float32 only.
+
+    Where the executor has TF32, DEFAULT and HIGH permit it, as XLA:GPU does; HIGHEST never does.
+    UnsupportedError names an algorithm that our kernels are not.
+    """
+    if isinstance(given, Preset | lax.DotAlgorithm):
+        return _algorithm(given, operand, has_tf32)
+    highest = lax.Precision.HIGHEST in _pair(given)
+    return "tf32" if has_tf32 and not highest and operand == "float32" else "float32"
+
+
+def _algorithm(given: Any, operand: str, has_tf32: bool) -> Precision:
+    if given not in SERVED_PRESETS[operand]:
+        name = getattr(given, "name", given)
+        served = ", ".join(p.name for p in SERVED_PRESETS[operand])
+        raise UnsupportedError(
+            f"precision={name} with {operand} operands: kernels implement {served}"
+        )
+    if given == Preset.TF32_TF32_F32 and not has_tf32:
+        raise UnsupportedError("precision=TF32_TF32_F32: a CPU has no TF32; use F32_F32_F32")
+    permits = given in (Preset.DEFAULT, Preset.TF32_TF32_F32) and operand == "float32"
+    return "tf32" if has_tf32 and permits else "float32"
+
+
+def _pair(given: Any) -> Iterator[Any]:
+    yield from given if isinstance(given, tuple) else (given,)
+
+
+def epilogue(fusion: Fusion, bias_dtype: Any) -> Epilogue:
+    """The Problem's form of `fusion`; bias_dtype is the bias operand's dtype or None."""
+    kind: BiasKind = "column" if fusion.bias else "none"
+    name = "" if bias_dtype is None else jnp.dtype(bias_dtype).name
+    return Epilogue(fusion.alpha, kind, name, fusion.activation, fusion.residual, fusion.save)
+
+
+def require_concrete(what: str, *shapes: tuple[Any, ...]) -> None:
+    """UnsupportedError when a dimension is symbolic: a kernel is made for one shape."""
+    if any(not isinstance(size, int) for shape in shapes for size in shape):
+        text = " x ".join(str(tuple(shape)) for shape in shapes)
+        raise UnsupportedError(
+            f"{what} of symbolic shapes {text}: a kernel is made for one shape; "
+            "export with concrete dimensions to carry one"
+        )

@@ -1,0 +1,6 @@
+"""The closed set of what our primitives compute."""
+
+from jaxpipe.ops.conv_spec import ConvSpec
+from jaxpipe.ops.dot_spec import DotSpec
+
+Spec = DotSpec | ConvSpec
