@@ -20,6 +20,9 @@ import jax
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+# Read by the plugin when JAX first looks for backends: there is no cuDNN or driver to check.
+os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
+
 TARGETS = pathlib.Path(__file__).parent / "targets"
 # What makes XLA leave every product to cuBLAS, as with Triton switched off.
 CUBLAS_ONLY = {"xla_gpu_enable_triton_gemm": False}
@@ -46,7 +49,6 @@ class Program:
 @functools.cache
 def devices(target: str) -> tuple[Any, ...]:
     """Devices of the topology `target` ("h200", "a100"), for compiling only."""
-    os.environ.setdefault("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
     config = (TARGETS / f"{target}.txtpb").read_text()
     topology = topologies.get_topology_desc(
         platform="cuda", topology_name="", topology="1x1x1", target_config=config

@@ -26,6 +26,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
+import jax  # noqa: E402
+
 import jaxpipe  # noqa: E402
 from benchmarks import gpu_compile, hlo  # noqa: E402
 from benchmarks.compare_xla import CASES  # noqa: E402
@@ -118,12 +120,22 @@ def programs(case: Case, target: str) -> dict[str, gpu_compile.Program]:
         with jaxpipe.options(implementation=case.implementation):
             return case.ours(*arguments)
 
-    build = gpu_compile.compile_for
+    build, arguments = gpu_compile.compile_for, _in_dtype(case)
     return {
-        "xla": build(target, case.xla, *case.arguments),
-        "xla, cuBLAS": build(target, case.xla, *case.arguments, options=gpu_compile.CUBLAS_ONLY),
-        "jaxpipe": build(target, ours, *case.arguments),
+        "xla": build(target, case.xla, *arguments),
+        "xla, cuBLAS": build(target, case.xla, *arguments, options=gpu_compile.CUBLAS_ONLY),
+        "jaxpipe": build(target, ours, *arguments),
     }
+
+
+def _in_dtype(case: Case) -> Any:
+    """Shapes of the case's arguments with floats in its dtype: weights as inference keeps them."""
+
+    def convert(a: Any) -> jax.ShapeDtypeStruct:
+        is_float = jax.numpy.issubdtype(a.dtype, jax.numpy.floating)
+        return jax.ShapeDtypeStruct(a.shape, jax.numpy.dtype(case.dtype) if is_float else a.dtype)
+
+    return jax.tree.map(convert, case.arguments)
 
 
 def table(reports: Sequence[Report]) -> str:
