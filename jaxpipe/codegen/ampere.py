@@ -106,18 +106,14 @@ def _device_files(body: str, problem: Problem) -> Iterator[str]:
         yield "fp8.cuh"
     yield "vector.cuh"
     yield "shared_memory.cuh"
-    for word, name in (
-        ("copy_async", "cp_async.cuh"),
-        ("load_unaligned", "copy_unaligned.cuh"),
-        ("round_tf32", "tf32.cuh"),
-        ("ldmatrix", "ldmatrix.cuh"),
-        ("gather_", "gather_bytes.cuh"),
+    for words, name in (
+        (("copy_async", "commit_group"), "cp_async.cuh"),
+        (("load_unaligned",), "copy_unaligned.cuh"),
+        (("round_tf32",), "tf32.cuh"),
+        (("ldmatrix", "gather_"), "ldmatrix.cuh"),
+        (("gather_",), "gather_bytes.cuh"),
     ):
-        if (
-            word in body
-            or (name == "ldmatrix.cuh" and "gather_" in body)
-            or (name == "cp_async.cuh" and "commit_group" in body)
-        ):
+        if any(word in body for word in words):
             yield name
 
 

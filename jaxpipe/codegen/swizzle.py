@@ -46,12 +46,14 @@ NONE = Swizzle(0, 0)
 
 
 def swizzle(row_bytes: int, reader: Reader) -> Swizzle:
-    """The pattern for rows of 32, 64 or a multiple of 128 bytes.
+    """The pattern for rows of 32, 64 or a multiple of 128 bytes; rows of one chunk need none.
 
     reader "rows": ldmatrix of rows that follow each other. "words": 32-bit loads of 4 rows x 8
     columns (tf32 stored along m or n). "bytes": ldmatrix of rows 0, 1, 4, 5, ... (8-bit elements
     stored along m or n, four k apart in a register).
     """
+    if row_bytes == CHUNK_BYTES:
+        return NONE
     if reader == "words":
         return Swizzle(0, 3, 2) if row_bytes % 128 == 0 else Swizzle(1, 1, 2)
     if reader == "bytes" and row_bytes >= 64:
@@ -63,4 +65,4 @@ def swizzle(row_bytes: int, reader: Reader) -> Swizzle:
 
 def fits(row_bytes: int) -> bool:
     """True when a row of this width can be swizzled: every pattern permutes its chunks."""
-    return row_bytes in (32, 64) or row_bytes % 128 == 0
+    return row_bytes in (CHUNK_BYTES, 32, 64) or row_bytes % 128 == 0

@@ -27,6 +27,7 @@ template <class T>
 __device__ __forceinline__ void convert(float& to, T from) {
   to = to_float(from);
 }
+__device__ __forceinline__ void convert(float& to, float from) { to = from; }
 __device__ __forceinline__ void convert(int& to, int from) { to = from; }
 __device__ __forceinline__ void convert(int& to, signed char from) { to = from; }
 template <class T>
