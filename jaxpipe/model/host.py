@@ -1,9 +1,10 @@
 """ALCOP's structure over a CPU's caches: seconds of csrc/host from its schedule, unmeasured.
 
-In: a problem, schedules, the host. Out: seconds, and what bounds them. A call is work items on a
-few threads; an item packs its strip of rhs and multiplies register tiles; a tile loads (panel and
-lhs rows from the cache level that holds them) and uses (multiply-adds). It must not know how the
-kernels are written.
+In: a problem, schedules, the host. Out: seconds, and what bounds them. A call prepares what its
+items share (copies of lhs, panels of rhs), then runs work items on a few threads. An item packs its
+strip of rhs and multiplies register tiles; a tile loads (the panel and lhs rows, from the cache
+level that holds them) while it multiplies. Pipelining is what the core and `stages` overlap: with
+two stages the next tile's lines are asked for in time. It must not know how kernels are written.
 """
 
 from __future__ import annotations
@@ -12,52 +13,47 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jaxpipe.model.host_plan import WORD_BYTES, HostPlan, host_plan
+from jaxpipe.model.loop import together
 from jaxpipe.model.table import Floats, Ints, ScheduleTable, as_table, table_of
-from jaxpipe.model.workload import Workload, workload
+from jaxpipe.model.workload import epilogue_ops, read_bytes, write_bytes
 from jaxpipe.problem import Problem
 from jaxpipe.records import Prediction
 from jaxpipe.schedule import HostSchedule
 from jaxpipe.target import HostDevice
 
-SERIAL_FLOPS = 400_000  # below, csrc/host runs on the caller alone
-FMA_LATENCY_CLK = 4
-TILE_CLK = 40  # entering and leaving a register tile
-PARTS = ("start", "pack", "compute", "operands", "store")
+FMA_LATENCY_CLK = 4  # of a multiply-add; so many sums must be in flight
+TILE_CLK = 60  # entering and leaving a register tile
+STORE_CLK = 4  # one vector of sums stored (and loaded again when k goes on)
+MISS_CLK = 12  # one result line that was not asked for ahead
+LINE_BYTES = 64
+PARTS = ("start", "prepare", "pack", "multiply", "wait", "store")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostPhases:
-    """Columns in seconds: what each part costs the busiest thread; seconds is their total."""
+    """Columns in seconds: the busiest thread's time by part; seconds is the sum of PARTS.
+
+    multiply: multiply-adds and tile overheads. wait: operands that come later than they are used.
+    """
 
     seconds: Floats
     start: Floats
+    prepare: Floats
     pack: Floats
-    compute: Floats
-    operands: Floats
+    multiply: Floats
+    wait: Floats
     store: Floats
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Plan:
-    """csrc/host/plan.cc in columns: loop bounds of every schedule."""
-
-    threads: Ints
-    rows: Ints
-    strip: Ints
-    block_m: Ints
-    items: Ints
-    streams: NDArray[np.bool_]
+    plan: HostPlan
 
 
 def predict(problem: Problem, schedule: HostSchedule, host: HostDevice) -> Prediction:
     """Seconds of one schedule; parts are shares of the busiest thread's time."""
     p = phases(problem, table_of([schedule]), host)
     parts = {name: float(getattr(p, name)[0]) for name in PARTS}
-    return Prediction(
-        float(p.seconds[0]), max(parts, key=lambda name: parts[name]), tuple(parts.items())
-    )
+    bound = max(parts, key=lambda name: parts[name])
+    return Prediction(float(p.seconds[0]), bound, tuple(parts.items()))
 
 
 def predict_many(
@@ -71,89 +67,129 @@ def predict_many(
 
 def phases(problem: Problem, table: ScheduleTable[HostSchedule], host: HostDevice) -> HostPhases:
     """What every schedule's time is made of."""
-    load = workload(problem)
-    plan = _plan(table, load, host)
-    shares = -(-plan.items // plan.threads)  # items of the busiest thread
-    item_m, item_n = np.minimum(plan.block_m, load.m), np.minimum(plan.strip, load.n)
-    pack = shares * _pack(plan, load, host, item_n)
-    compute = shares * _compute(plan, load, host, item_m, item_n)
-    operands = shares * _operands(table, plan, load, host, item_m, item_n)
-    bytes_out = shares * item_m * item_n * (load.write_bytes + load.read_bytes)
-    store = bytes_out * plan.threads / host.dram_bps
-    start = host.call_s + np.where(plan.threads > 1, host.wake_s, 0.0)
-    hidden = np.where(table["stages"] > 1, np.maximum(compute, operands), compute + operands)
-    seconds = start + pack + hidden + store
-    exposed = hidden - compute
-    return HostPhases(seconds, start, pack, compute, exposed, store)
+    plan = host_plan(table, problem, host)
+    share = _share(plan)
+    prepare = _prepare(plan, host)
+    start = host.call_s + host.wake_s * ((plan.threads > 1) * (1.0 + (prepare > 0)))
+    pack = share * _pack(plan, host)
+    multiply = share * _multiply(table, plan, host)
+    wait = share * _wait(table, plan, host, multiply / share)
+    store = share * _store(table, plan, problem, host)
+    seconds = start + prepare + pack + multiply + wait + store
+    return HostPhases(seconds, start, prepare, pack, multiply, wait, store, plan)
 
 
-def _plan(table: ScheduleTable[HostSchedule], load: Workload, host: HostDevice) -> _Plan:
-    kernels = host.kernels
-    panel = kernels.panel_cols
-    strip = np.where(table["strip"] > 0, np.minimum(table["strip"], max(load.n, 1)), panel)
-    strip = -(-strip // panel) * panel
-    block_m = np.where(table["block_m"] > 0, np.minimum(table["block_m"], load.m), load.m)
-    block_m = np.maximum(block_m, 1)
-    rows = np.where(
-        table["rows"] > 0, np.minimum(table["rows"], kernels.tile_rows), kernels.tile_rows
+def _share(plan: HostPlan) -> Floats:
+    """Whole items' worth of work of the busiest thread.
+
+    Threads take items in order from one queue. The last strip may be narrower, so that it is a
+    fraction of an item.
+    """
+    rest = plan.n - (plan.strips - 1) * plan.cols
+    narrow = np.ceil(rest / plan.cols * 8) / 8
+    whole = plan.batches * plan.blocks_m * (plan.strips - 1)
+    last = plan.batches * plan.blocks_m
+    rounds, left = np.divmod(whole, plan.threads)
+    spare = np.where(left > 0, (plan.threads - left) / np.maximum(narrow, 1e-9), 0.0)
+    tail = np.ceil(np.maximum(0.0, last - np.floor(spare)) / plan.threads) * narrow
+    total = (whole + last * narrow) / plan.threads
+    return np.maximum(rounds + np.where(left > 0, 1.0, 0.0) + tail, total)
+
+
+def _prepare(plan: HostPlan, host: HostDevice) -> Floats:
+    """Seconds of what is copied once for the whole call, all threads together."""
+    lhs = plan.batches * plan.m * plan.k
+    rhs = plan.batches * plan.n * plan.k
+    moved = np.where(plan.is_lhs_shared, _copy_s(plan, host, lhs), 0.0)
+    moved = moved + np.where(plan.is_rhs_shared, _copy_s(plan, host, rhs), 0.0)
+    return np.asarray(moved / plan.threads)
+
+
+def _pack(plan: HostPlan, host: HostDevice) -> Floats:
+    """Seconds in which one item packs its strip, and copies its rows of lhs where it must."""
+    strip = np.minimum(plan.cols, plan.n) * plan.k
+    rows = plan.rows * plan.k
+    packs = ~plan.streams & ~plan.is_rhs_shared
+    copies = plan.copies_lhs & ~plan.is_lhs_shared
+    return np.where(packs, _copy_s(plan, host, strip), 0.0) + np.where(
+        copies, _copy_s(plan, host, rows), 0.0
     )
-    items = load.batch * -(-load.m // block_m) * -(-load.n // strip)
-    threads = np.where(
-        table["threads"] > 0, np.minimum(table["threads"], host.threads), host.threads
-    )
-    threads = np.where(load.flops < SERIAL_FLOPS, 1, threads)
-    streams = (table["path"] == "stream") & (load.m <= kernels.tile_rows)
-    return _Plan(np.minimum(threads, np.maximum(items, 1)), rows, strip, block_m, items, streams)
 
 
-def _pack(plan: _Plan, load: Workload, host: HostDevice, item_n: Ints) -> Floats:
-    """Seconds to copy one item's strip of rhs into panels: read where it lies, written to L2."""
-    read = load.k * item_n * load.operand_bytes
-    source = _level_bps(host, load.rhs_bytes, plan.threads)
-    return np.where(plan.streams, 0.0, read / source + load.k * item_n * 4 / host.l2_bps)
+def _copy_s(plan: HostPlan, host: HostDevice, elements: Ints | int) -> Floats:
+    """Seconds in which one core reads operand elements and writes them as words."""
+    words = np.asarray(elements) / plan.per_word
+    return np.asarray(np.asarray(elements) * plan.operand_bytes / host.copy_bps
+                      + words * WORD_BYTES / host.l2_bps)  # fmt: skip
 
 
-def _compute(plan: _Plan, load: Workload, host: HostDevice, item_m: Ints, item_n: Ints) -> Floats:
-    """Seconds of one item's multiply-adds: whole panels, the tile's rows balanced."""
+def _row_tiles(plan: HostPlan) -> tuple[Ints, Ints]:
+    """Row tiles of an item, and rows of the taller ones (they are balanced)."""
+    tiles = -(-plan.rows // plan.tile_rows)
+    return tiles, -(-plan.rows // tiles)
+
+
+def _panels(plan: HostPlan, host: HostDevice) -> Ints:
+    """Panels of an item that is as wide as it gets."""
+    panel = host.kernels.panel_cols
+    return np.minimum(plan.cols // panel, max(1, -(-plan.n // panel)))
+
+
+def _multiply(table: ScheduleTable[HostSchedule], plan: HostPlan, host: HostDevice) -> Floats:
+    """Seconds of one item's multiply-adds and of entering and leaving its tiles."""
     kernels = host.kernels
-    tiles_m = -(-item_m // plan.rows)
-    rows = -(-item_m // tiles_m)
-    panels = -(-item_n // kernels.panel_cols)
+    tiles, height = _row_tiles(plan)
+    panels = _panels(plan, host)
     vectors = kernels.panel_cols // kernels.lanes
-    fmas = rows * vectors
-    step = np.maximum(fmas / kernels.fma_per_clk, FMA_LATENCY_CLK)
-    step = np.maximum(step, (rows + vectors) / 2)
-    seconds: Floats = tiles_m * panels * (load.k * step + TILE_CLK) / host.clock_hz
-    return seconds
+    rate = kernels.fma_per_clk * (host.pair_share if plan.per_word == 2 else 1.0)
+    step = np.maximum(height * vectors / rate, FMA_LATENCY_CLK)
+    step = np.maximum(step, (height + vectors) / 2.0)
+    ends = TILE_CLK + STORE_CLK * vectors * height * np.where(plan.blocks_k > 1, 2, 1)
+    clk = tiles * panels * (plan.words * step + plan.blocks_k * ends)
+    return np.asarray(clk / host.clock_hz)
 
 
-def _operands(
-    table: ScheduleTable[HostSchedule],
-    plan: _Plan,
-    load: Workload,
-    host: HostDevice,
-    item_m: Ints,
-    item_n: Ints,
+def _wait(
+    table: ScheduleTable[HostSchedule], plan: HostPlan, host: HostDevice, multiply: Floats
 ) -> Floats:
-    """Seconds to bring one item's panels and lhs rows to the core from where they lie."""
-    kernels = host.kernels
-    panel_bytes = load.k * kernels.panel_cols * 4
-    tiles_m = -(-item_m // plan.rows)
-    panels = -(-item_n // kernels.panel_cols)
-    lhs_bytes = item_m * load.k * load.operand_bytes
+    """Seconds that one item's operands come late: loads overlap multiplying, but not perfectly."""
+    tiles, height = _row_tiles(plan)
+    panels = _panels(plan, host)
+    depth = np.minimum(plan.block_k, max(plan.k, 1))
+    panel_bytes = depth / plan.per_word * host.kernels.panel_cols * WORD_BYTES
+    lhs_row = np.where(plan.copies_lhs, WORD_BYTES / plan.per_word, plan.operand_bytes) * depth
     by_row = table["order"] == "row"
-    panel_moves = np.where(by_row | (panel_bytes > host.l1_bytes), tiles_m * panels, panels)
-    lhs_moves = np.where(by_row, 1, panels)
-    panel_home = np.where(by_row, panels * panel_bytes, panel_bytes)
-    panel_s = panel_moves * panel_bytes / _level_bps(host, panel_home, plan.threads)
-    lhs_s = lhs_moves * lhs_bytes / _level_bps(host, lhs_bytes, plan.threads)
-    stream_s = load.k * item_n * load.operand_bytes / _level_bps(host, load.rhs_bytes, plan.threads)
-    return np.where(plan.streams, stream_s, panel_s + lhs_s)
+    strip_home = np.where(by_row, panels, 1.0) * panel_bytes + height * lhs_row
+    rows_home = np.where(by_row, height * lhs_row, plan.rows * lhs_row + panel_bytes)
+    panel_s = tiles * panels * panel_bytes / _home_bps(host, strip_home, plan.threads)
+    lhs_s = panels * plan.rows * lhs_row / _home_bps(host, rows_home, plan.threads)
+    packed = (panel_s + lhs_s) * plan.blocks_k
+    raw = np.minimum(plan.cols, plan.n) * plan.k * plan.operand_bytes
+    streamed = raw / _home_bps(host, plan.n * plan.k * plan.operand_bytes, plan.threads)
+    load = np.where(plan.streams, streamed, packed)
+    return np.maximum(0.0, together(multiply, load) - multiply)
 
 
-def _level_bps(host: HostDevice, size: Ints | int, threads: Ints) -> Floats:
+def _store(
+    table: ScheduleTable[HostSchedule], plan: HostPlan, problem: Problem, host: HostDevice
+) -> Floats:
+    """Seconds of one item's epilogue, and of result lines that were not asked for ahead."""
+    elements = plan.rows * np.minimum(plan.cols, plan.n)
+    out = write_bytes(problem) + read_bytes(problem)
+    lines = elements * out / LINE_BYTES
+    clk = lines * np.where((table["stages"] > 1) & ~plan.streams, 0.0, MISS_CLK)
+    if not plan.is_direct:
+        clk = clk + elements * (2.0 + epilogue_ops(problem)) / host.kernels.lanes
+    return np.asarray(clk / host.clock_hz + elements * out * plan.threads / host.dram_bps)
+
+
+def _home_bps(host: HostDevice, size: Floats | int, threads: Ints) -> Floats:
     """Bandwidth of one core to the smallest level that holds `size` bytes."""
     size = np.asarray(size)
-    shared = np.minimum(host.l3_bps, host.dram_bps / threads)
-    levels = [size <= host.l1_bytes, size <= 0.75 * host.l2_bytes, size <= 0.75 * host.l3_bytes]
-    return np.select(levels, [host.l1_bps, host.l2_bps, host.l3_bps], default=shared)
+    far = np.minimum(host.l3_bps, host.dram_bps / threads)
+    levels = [
+        size <= 0.9 * host.l1_bytes,
+        size <= 0.8 * host.l2_bytes,
+        size <= 0.7 * host.l3_bytes,
+    ]
+    return np.select(levels, [host.l1_bps, host.l2_bps, host.l3_bps], default=far)

@@ -84,8 +84,8 @@ def _matmul(p: Matmul) -> Workload:
         lhs_revisits=1.0,
         lhs_k_contiguous=not p.lhs.transposed, rhs_k_contiguous=p.rhs.transposed,
         lhs_align_bytes=_alignment(p.lhs_ld * size), rhs_align_bytes=_alignment(p.rhs_ld * size),
-        unit=_unit(p), write_bytes=_write_bytes(p), read_bytes=_read_bytes(p),
-        epilogue_ops=_epilogue_ops(p),
+        unit=_unit(p), write_bytes=write_bytes(p), read_bytes=read_bytes(p),
+        epilogue_ops=epilogue_ops(p),
     )  # fmt: skip
 
 
@@ -100,23 +100,23 @@ def _conv2d(p: Conv2d) -> Workload:
         lhs_k_contiguous=True, rhs_k_contiguous=False,
         lhs_align_bytes=_alignment(p.in_channels * size),
         rhs_align_bytes=_alignment(p.out_channels * size),
-        unit=_unit(p), write_bytes=_write_bytes(p), read_bytes=_read_bytes(p),
-        epilogue_ops=_epilogue_ops(p), taps=p.kernel[0] * p.kernel[1],
+        unit=_unit(p), write_bytes=write_bytes(p), read_bytes=read_bytes(p),
+        epilogue_ops=epilogue_ops(p), taps=p.kernel[0] * p.kernel[1],
         atoms=math.prod(patch_of(p).counts(p)),
     )  # fmt: skip
 
 
-def _write_bytes(p: Problem) -> int:
+def write_bytes(p: Problem) -> int:
     """Bytes written for each result element."""
     return DTYPES[p.out_dtype].size_bytes * (1 + p.epilogue.save_preactivation)
 
 
-def _read_bytes(p: Problem) -> int:
+def read_bytes(p: Problem) -> int:
     """Bytes that the epilogue reads for each result element."""
     return DTYPES[p.out_dtype].size_bytes * p.epilogue.residual
 
 
-def _epilogue_ops(p: Problem) -> int:
+def epilogue_ops(p: Problem) -> int:
     """Instructions of one lane for each result element."""
     e = p.epilogue
     return 2 + (e.bias != "none") + e.residual + _ACTIVATION_OPS[e.activation]
