@@ -159,7 +159,7 @@ def _require(schedule: Schedule, problem: Problem, target: Device | HostDevice) 
 
 def _default(executor: tuned.Executor) -> Device | HostDevice:
     if executor == "host":
-        return host_device()
+        return _this_host()
     named = settings.get("JAXPIPE_TARGET")
     if not named:
         raise TargetError(
@@ -167,3 +167,8 @@ def _default(executor: tuned.Executor) -> Device | HostDevice:
             "the names that `python -m jaxpipe doctor` lists"
         )
     return device_named(str(named))
+
+
+@functools.cache
+def _this_host() -> HostDevice:
+    return host_device()
