@@ -1,7 +1,6 @@
 """Which schedule a problem gets: explicit, tuned, nearest, model, and when XLA wins."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,19 +23,15 @@ TUNED = GpuSchedule(block_m=64, block_n=64, block_k=64, smem_stages=4)
 
 
 @pytest.fixture(autouse=True)
-def no_user_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_user_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAXPIPE_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("JAXPIPE_TARGET", raising=False)
-    yield
 
 
 def record(
     problem: Problem, schedule: Schedule = TUNED, ours: float = 1e-5, xla: tuple[float, ...] = ()
 ) -> Record:
-    executor, device = (
-        ("cuda", "a100") if isinstance(schedule, GpuSchedule) else ("host", "test_cpu")
-    )
-    return Record(problem.key, executor, device, schedule, Measurement("ok", (ours,) * 3, xla))
+    return Record(problem.key, "cuda", "a100", schedule, Measurement("ok", (ours,) * 3, xla))
 
 
 def table(*records: Record) -> tuned.Table:
@@ -51,16 +46,15 @@ def test_an_explicit_schedule_is_taken_before_any_record() -> None:
 
 
 def test_an_illegal_explicit_schedule_is_refused_with_the_reason() -> None:
+    deep = GpuSchedule(block_k=128, smem_stages=8)
     with pytest.raises(ScheduleError, match="bytes of shared memory per block"):
-        choose(
-            PROBLEM, executor="cuda", device=A100, explicit=GpuSchedule(block_k=128, smem_stages=8)
-        )
+        choose(PROBLEM, executor="cuda", device=A100, explicit=deep)
 
 
 @pytest.mark.parametrize(("device", "explicit"), [(A100, HostSchedule()), (HOST, TUNED)], ids=str)
 def test_a_schedule_of_the_other_executor_is_refused(device: object, explicit: Schedule) -> None:
     executor = "host" if device is HOST else "cuda"
-    with pytest.raises(ScheduleError, match="takes a .*Schedule, got a .*Schedule"):
+    with pytest.raises(ScheduleError, match=r"takes a .*Schedule, got a .*Schedule"):
         choose(PROBLEM, executor=executor, device=device, explicit=explicit)
 
 

@@ -28,7 +28,17 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("runtime",),
     ("ops",),
     ("accelerate", "flax", "tune"),
-    ("explain_report", "explain_plot", "explain", "doctor", "cli_emit", "cli_check", "cli_tune", "cli", "__main__"),
+    (
+        "explain_report",
+        "explain_plot",
+        "explain",
+        "doctor",
+        "cli_emit",
+        "cli_check",
+        "cli_tune",
+        "cli",
+        "__main__",
+    ),
 )
 ONLY_IN = {
     "jax": {
