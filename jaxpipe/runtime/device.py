@@ -35,7 +35,7 @@ def for_lowering(ctx: Any, explicit: str | None = None) -> Device:
 
 
 def resolve(devices: Sequence[jax.Device], explicit: str | None = None) -> Device:
-    """The row of `explicit`, of `devices`, of JAXPIPE_TARGET, or of the visible GPUs: first known."""
+    """The row of `explicit`, of `devices`, of JAXPIPE_TARGET or of the visible GPUs: the first."""
     if explicit:
         return named(explicit)
     if devices:

@@ -16,6 +16,7 @@ import json
 import os
 import pathlib
 import tempfile
+import time
 import zlib
 from dataclasses import asdict, dataclass
 
@@ -26,6 +27,8 @@ MAGIC = b"jaxpipe kernel 1\n"
 SUFFIX = ".jpk"
 _DIGEST_BYTES = 32
 _LENGTH_BYTES = 8
+_TEMPORARY = ".tmp-"
+_STALE_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +54,27 @@ class KernelCache:
         temporary = ""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, temporary = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
+            descriptor, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(encode(key, binaries))
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
+            _sweep(path.parent)
         except OSError:
             if temporary:
                 with contextlib.suppress(OSError):
                     os.unlink(temporary)
             return False
         return True
+
+
+def _sweep(folder: pathlib.Path) -> None:
+    """Remove what writers that died long ago left in `folder`; never what one may still write."""
+    for path in folder.glob(_TEMPORARY + "*"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > _STALE_S:
+                path.unlink()
 
 
 def encode(key: str, binaries: Binaries) -> bytes:
