@@ -3,11 +3,13 @@
 from jaxpipe.ops.conv import conv_general_dilated
 from jaxpipe.ops.coverage import coverage
 from jaxpipe.ops.dot import dot_general, einsum
+from jaxpipe.ops.export import EXPORT_CHECKS
 from jaxpipe.ops.fused import conv, dot
 from jaxpipe.ops.options import options
 from jaxpipe.version import VERSION as __version__
 
 __all__ = [
+    "EXPORT_CHECKS",
     "__version__",
     "conv",
     "conv_general_dilated",
