@@ -15,6 +15,7 @@ from jaxpipe import legality, settings, tuned
 from jaxpipe.errors import ScheduleError, TargetError
 from jaxpipe.model import alcop, roller
 from jaxpipe.model import host as host_model
+from jaxpipe.model.calibration import calibrated
 from jaxpipe.problem import Problem
 from jaxpipe.records import Prediction, Record
 from jaxpipe.schedule import GpuSchedule, HostSchedule, Schedule
@@ -58,7 +59,7 @@ def choose(
     explicit schedule is illegal or nothing fits, TargetError without a device, and TuningError
     for an untuned problem under JAXPIPE_ON_MISS=error.
     """
-    target = device if device is not None else _default(executor)
+    target = calibrated(device) if device is not None else _default(executor)
     if explicit is not None:
         _require(explicit, problem, target)
         return Choice(
@@ -166,9 +167,13 @@ def _default(executor: tuned.Executor) -> Device | HostDevice:
             "no GPU was named for executor 'cuda': pass device=, or set JAXPIPE_TARGET to one of "
             "the names that `python -m jaxpipe doctor` lists"
         )
-    return device_named(str(named))
+    return calibrated(device_named(str(named)))
+
+
+def _this_host() -> HostDevice:
+    return calibrated(_detected_host())
 
 
 @functools.cache
-def _this_host() -> HostDevice:
+def _detected_host() -> HostDevice:
     return host_device()

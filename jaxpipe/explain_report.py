@@ -176,9 +176,7 @@ def _occupancy(p: alcop.Phases, device: Device) -> Iterator[str]:
 
 
 # ---------------------------------------------------------------------- alternatives
-def _next_best(
-    problem: Problem, device: Device | HostDevice, choice: Choice
-) -> tuple[Change, ...]:
+def _next_best(problem: Problem, device: Device | HostDevice, choice: Choice) -> tuple[Change, ...]:
     """The construction's next schedules, with what they change against the chosen one."""
     built = roller.construct(problem, device, NEXT_BEST + 1)
     others = [s for s in built if s != choice.schedule][:NEXT_BEST]

@@ -233,14 +233,14 @@ _STREAM_KNOBS: dict[str, tuple[Any, ...]] = {
 def host_space(problem: Problem, host: HostDevice) -> Space[HostSchedule]:
     """The schedules of csrc/host that differ for `problem`: a few hundred.
 
-    Blocks that are not smaller than their extent say the same as 0 and are left out.
+    Blocks of rows that are not smaller than m say the same as 0, and k is only cut in two or more.
     """
     kernels = host.kernels
     rows = (kernels.tile_rows, kernels.tile_rows // 2)
     packed = _host_table({"rows": rows, **_HOST_KNOBS}, kernels.panel_cols)
     panels = -(-max(problem.n, 1) // kernels.panel_cols)
     keep = packed["strip"] <= kernels.panel_cols * panels
-    keep &= (packed["block_m"] < max(problem.m, 1)) & (packed["block_k"] < max(problem.k, 1))
+    keep &= (packed["block_m"] < max(problem.m, 1)) & (2 * packed["block_k"] < max(problem.k, 1))
     keep &= (packed["rows"] == kernels.tile_rows) | (packed["rows"] < problem.m)
     keep &= (packed["order"] == "panel") | (packed["strip"] > kernels.panel_cols)
     tables = [packed.take(keep)]

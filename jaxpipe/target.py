@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 from dataclasses import dataclass
 
 from jaxpipe.errors import TargetError
@@ -238,9 +239,9 @@ def arch_of_capability(major: int, minor: int) -> Arch:
 
 
 def device_by_model(model: str) -> Device | None:
-    """The row whose `match` occurs in the driver's model name, else None."""
+    """The row of which a `match` word occurs, as a word, in the driver's model name, else None."""
     for row in DEVICES.values():
-        if any(word in model for word in row.match):
+        if any(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", model) for word in row.match):
             return row
     return None
 
@@ -300,7 +301,7 @@ class HostDevice:
     pair_share: float = 1.0
     wake_s: float = 8e-6
     call_s: float = 1e-6
-    source: str = ""
+    source: str = "caches of /sys, flags of /proc/cpuinfo; rates typical until calibrated"
 
     @property
     def kernels(self) -> HostIsa:
@@ -321,10 +322,13 @@ def host_device() -> HostDevice:
     caches = _caches()
     vendor = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}.get(info.get("vendor_id", ""), "cpu")
     name = f"{vendor}_f{info.get('cpu family', '0')}m{info.get('model', '0')}_{threads}t"
-    return HostDevice(
-        name, _best_isa(flags), threads, float(info.get("cpu MHz", "2500")) * 1e6,
-        *caches, source="/sys/devices/system/cpu and /proc/cpuinfo; rates typical of the ISA",
-    )  # fmt: skip
+    return HostDevice(name, _best_isa(flags), threads, _top_clock_hz(), *caches)
+
+
+def _top_clock_hz() -> float:
+    """The clock that one core may reach; 3.5 GHz where the system does not tell."""
+    path = pathlib.Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
+    return float(path.read_text()) * 1e3 if path.exists() else 3.5e9
 
 
 def _best_isa(flags: set[str]) -> str:
