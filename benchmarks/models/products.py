@@ -75,4 +75,4 @@ def _epilogue(
 
 
 XLA = Products("xla", _xla_dot, jax.lax.dot_general, _xla_conv)
-JAXPIPE = Products("jaxpipe", jaxpipe.dot, jaxpipe.dot_general, getattr(jaxpipe, "conv", _xla_conv))
+JAXPIPE = Products("jaxpipe", jaxpipe.dot, jaxpipe.dot_general, jaxpipe.conv)
