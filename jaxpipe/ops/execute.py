@@ -9,13 +9,12 @@ It must not know derivatives, batching or meshes.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import jax
 
-from jaxpipe import settings
 from jaxpipe.choose import choose
 from jaxpipe.errors import JaxpipeError, UnsupportedError
 from jaxpipe.kernel import BufferRole
@@ -26,13 +25,13 @@ from jaxpipe.ops.options import Implementation, Options
 from jaxpipe.ops.plan import Abilities, Plan
 from jaxpipe.ops.specs import Spec
 from jaxpipe.problem import Problem
+from jaxpipe.runtime import device, host
 from jaxpipe.runtime import execute as runtime
-from jaxpipe.runtime import host
 from jaxpipe.schedule import Schedule
 from jaxpipe.target import Device
-from jaxpipe.target import device as device_named
 
 Operands = Mapping[BufferRole, Any]
+Devices = Sequence[jax.Device]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +56,11 @@ class Executor:
     name: Implementation
     platforms: tuple[str, ...]
     able: Abilities
-    serve: Callable[[Problem, Options], Served]
+    serve: Callable[[Problem, Options, Devices], Served]
     remedy: str
 
 
-def _serve_host(problem: Problem, options: Options) -> Served:
+def _serve_host(problem: Problem, options: Options, devices: Devices) -> Served:
     if reason := host.unsupported_reason(problem):
         raise UnsupportedError(reason)
     choice = choose(problem, executor="host", explicit=options.schedule)
@@ -69,24 +68,22 @@ def _serve_host(problem: Problem, options: Options) -> Served:
     return Served(call, str(choice.schedule), choice.source, choice.xla_wins)
 
 
+def _serve_cuda(problem: Problem, options: Options, devices: Devices) -> Served:
+    """Made for options.target, else the devices that the program is lowered for."""
+    return _serve_gpu("cuda", problem, options, device.resolve(devices, options.target))
+
+
+def _serve_interpret(problem: Problem, options: Options, devices: Devices) -> Served:
+    """Made for options.target or JAXPIPE_TARGET; the program's own devices are CPUs."""
+    return _serve_gpu("interpret", problem, options, device.resolve((), options.target))
+
+
 def _serve_gpu(
-    executor: Literal["cuda", "interpret"], problem: Problem, options: Options
+    executor: Literal["cuda", "interpret"], problem: Problem, options: Options, gpu: Device
 ) -> Served:
-    """Made for options.target, or JAXPIPE_TARGET."""
-    device = _gpu(options)
-    choice = choose(problem, executor="cuda", device=device, explicit=options.schedule)
-    call = functools.partial(_call, problem, choice.schedule, executor, device.arch)
+    choice = choose(problem, executor="cuda", device=gpu, explicit=options.schedule)
+    call = functools.partial(_call, problem, choice.schedule, executor, gpu.arch)
     return Served(call, str(choice.schedule), choice.source, choice.xla_wins)
-
-
-def _gpu(options: Options) -> Device:
-    name = options.target or settings.get("JAXPIPE_TARGET")
-    if not name:
-        raise UnsupportedError(
-            "no GPU to make a kernel for: pass options(target=...) or set JAXPIPE_TARGET, "
-            "to h200, a100, ..."
-        )
-    return device_named(str(name))
 
 
 def _call(
@@ -107,35 +104,45 @@ EXECUTORS: dict[str, Executor] = {
             "compile it for the CPU, or use implementation='cuda' on a GPU",
         ),
         Executor(
-            "cuda", ("cuda",), Abilities(has_tf32=True), functools.partial(_serve_gpu, "cuda"),
+            "cuda", ("cuda",), Abilities(has_tf32=True), _serve_cuda,
             "compile it for a GPU (pip install 'jaxpipe[cuda13]', or export for platform cuda)",
         ),
         Executor(
-            "interpret", ("cpu",), Abilities(has_tf32=True),
-            functools.partial(_serve_gpu, "interpret"), "compile it for the CPU",
+            "interpret", ("cpu",), Abilities(has_tf32=True), _serve_interpret,
+            "compile it for the CPU",
         ),
     )
 }  # fmt: skip
 # What implementation=None tries, by platform; lax serves the rest.
-PREFERENCE: dict[str, tuple[Implementation, ...]] = {"cpu": ("host",)}
+PREFERENCE: dict[str, tuple[Implementation, ...]] = {"cpu": ("host",), "cuda": ("cuda",)}
 
 
-def run(*operands: Any, spec: Spec, fusion: Fusion, platform: str) -> list[Any]:
-    """[y] or [y, pre-activation] of `spec` with `fusion` on one device of `platform`."""
+def run(
+    *operands: Any, spec: Spec, fusion: Fusion, platform: str, devices: Devices = ()
+) -> list[Any]:
+    """[y] or [y, pre-activation] of `spec` with `fusion` on one device of `platform`.
+
+    devices: those that the program is lowered for, where JAX tells them.
+    """
     named = spec.options.implementation
     if named not in (None, "xla"):
-        return _run_named(named, platform, spec, fusion, operands)
+        return _run_named(named, platform, spec, fusion, operands, devices)
     reason = "asked for" if named else f"no kernels for platform {platform}"
     for name in () if named else PREFERENCE.get(platform, ()):
         try:
-            return _run_kernel(EXECUTORS[name], spec, fusion, operands)
+            return _run_kernel(EXECUTORS[name], spec, fusion, operands, devices)
         except JaxpipeError as error:
             reason = str(error)
     return run_reference(*operands, spec=spec, fusion=fusion, reason=reason)
 
 
 def _run_named(
-    name: str, platform: str, spec: Spec, fusion: Fusion, operands: tuple[Any, ...]
+    name: str,
+    platform: str,
+    spec: Spec,
+    fusion: Fusion,
+    operands: tuple[Any, ...],
+    devices: Devices,
 ) -> list[Any]:
     """By the executor that the caller insists on; UnsupportedError says why it cannot."""
     executor = EXECUTORS[name]
@@ -147,7 +154,7 @@ def _run_named(
             "implementation=None picks what applies"
         )
     try:
-        return _run_kernel(executor, spec, fusion, operands)
+        return _run_kernel(executor, spec, fusion, operands, devices)
     except JaxpipeError as error:
         raise UnsupportedError(
             f"implementation={name!r} for {call}: {error}; implementation=None picks what applies"
@@ -155,14 +162,18 @@ def _run_named(
 
 
 def _run_kernel(
-    executor: Executor, spec: Spec, fusion: Fusion, operands: tuple[Any, ...]
+    executor: Executor,
+    spec: Spec,
+    fusion: Fusion,
+    operands: tuple[Any, ...],
+    devices: Devices,
 ) -> list[Any]:
     """Plan, serve, call; a JaxpipeError of any of them is why this executor does not."""
     lhs, rhs, *extras = operands
     bias, residual = fusion.split(tuple(extras))
     types = jax.typeof(lhs), jax.typeof(rhs)
     plan = spec.plan(fusion, *types, bias, executor.able)
-    served = executor.serve(plan.problem, spec.options)
+    served = executor.serve(plan.problem, spec.options, devices)
     _require_faster(served, spec)
     out = spec.result_type(*types)
     coverage.record(Site(spec.op, str(plan.problem), executor.name, served.schedule, served.source))

@@ -35,6 +35,7 @@ from jaxpipe.ops.dot_spec import DotSpec
 from jaxpipe.ops.epilogue import Fusion
 from jaxpipe.ops.factors import Factors
 from jaxpipe.ops.specs import Spec
+from jaxpipe.runtime import device
 from jaxpipe.version import VERSION
 
 Axes = tuple[str, ...]
@@ -48,7 +49,11 @@ def _kernel_types(*avals: Any, spec: Spec, fusion: Fusion) -> list[Any]:
 
 
 def _lower_kernel(platform: str) -> Callable[..., Any]:
-    return compat.lower_as(functools.partial(execute.run, platform=platform), many=True)
+    def rule(ctx: Any, *values: Any, **params: Any) -> Any:
+        run = functools.partial(execute.run, platform=platform, devices=device.devices_of(ctx))
+        return compat.lower_as(run, many=True)(ctx, *values, **params)
+
+    return rule
 
 
 kernel_p = compat.primitive("jaxpipe_kernel", _kernel_types, many=True)

@@ -19,27 +19,23 @@ from jaxpipe import settings, target
 from jaxpipe.errors import TargetError
 from jaxpipe.target import Device
 
+GPU_PLATFORMS = ("gpu", "cuda")
 _WAYS = "pass jaxpipe.options(target=...), or set JAXPIPE_TARGET to one of " + ", ".join(
     target.DEVICES
 )
 
 
-def for_lowering(ctx: Any, explicit: str | None = None) -> Device:
-    """The GPU that a lowering rule's context `ctx` compiles for.
-
-    explicit: a device or architecture name that overrules the context (export on another host).
-    Raises TargetError when nothing says which, when the program's devices differ in kind, or when
-    the device is older than sm_80.
-    """
-    return resolve(devices_of(ctx), explicit)
-
-
 def resolve(devices: Sequence[jax.Device], explicit: str | None = None) -> Device:
-    """The row of `explicit`, of `devices`, of JAXPIPE_TARGET or of the visible GPUs: the first."""
+    """The row of `explicit`, of `devices`, of JAXPIPE_TARGET or of the visible GPUs: the first.
+
+    explicit: a device or architecture name that overrules the rest (export on another host).
+    devices: those that a program is lowered for; CPUs among them say nothing. Raises TargetError
+    when nothing says which, when devices differ in kind, or when one is older than sm_80.
+    """
     if explicit:
         return named(explicit)
-    if devices:
-        return _common(devices, "the program is lowered for")
+    if gpus := [d for d in devices if d.platform in GPU_PLATFORMS]:
+        return _common(gpus, "the program is lowered for")
     if setting := settings.get("JAXPIPE_TARGET"):
         return named(str(setting))
     if visible := visible_gpus():

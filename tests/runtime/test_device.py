@@ -17,12 +17,14 @@ class Gpu:
     device_kind: str
     compute_capability: str
     core_count: int = 132
+    platform: str = "gpu"
 
 
 H200 = Gpu("NVIDIA H200 141GB HBM3e", "9.0")
 A100 = Gpu("NVIDIA A100-SXM4-80GB", "8.0", 108)
 H20 = Gpu("NVIDIA H20", "9.0", 78)
 T4 = Gpu("Tesla T4", "7.5", 40)
+CPU = Gpu("cpu", "", 0, "cpu")
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +46,11 @@ def test_the_setting_speaks_only_where_the_devices_are_unknown(monkeypatch) -> N
     monkeypatch.setenv("JAXPIPE_TARGET", "l4")
     assert device.resolve([]).name == "l4"
     assert device.resolve([H200]).name == "h200"
+
+
+def test_cpus_say_nothing_of_a_program_that_is_lowered_for_a_gpu(monkeypatch) -> None:
+    monkeypatch.setenv("JAXPIPE_TARGET", "h100")
+    assert device.resolve([CPU]).name == "h100"
 
 
 def test_several_kinds_in_one_program_are_refused_by_name() -> None:
@@ -83,7 +90,7 @@ def context(**fields) -> SimpleNamespace:
     ids=["jit", "shard_map"],
 )
 def test_a_lowering_context_tells_its_devices(ctx) -> None:
-    assert device.for_lowering(ctx).name == "a100_80gb"
+    assert device.resolve(device.devices_of(ctx)).name == "a100_80gb"
 
 
 @pytest.mark.parametrize(
