@@ -44,7 +44,7 @@ struct Mbarrier {
   int64_t pending = 0;  // arrivals still missing in this phase
   int64_t bytes = 0;    // transaction count; negative when data came before its expect_tx
   uint64_t phase = 0;   // phases completed since init
-  uint32_t first_phase = 0;
+  uint64_t first_phase = 0;
   int32_t init_actor = 0;  // the warp that initialised it, and when
   uint32_t init_clock = 0;
   int32_t init_pc = -1;
@@ -72,7 +72,7 @@ struct BulkCopy {
 
 // A piece of a bulk store: shared bytes to global memory.
 struct StorePiece {
-  uint64_t address;
+  uint8_t* to;
   uint32_t offset;
   uint32_t size;
 };
@@ -84,8 +84,10 @@ struct BulkStore {
   int32_t actor;
   int lane;
   uint32_t group;
-  int reduction;  // 0: store; 1: add, by the element type below
-  int element;
+  int reduction;  // 0: store; 1: add elements of the type below
+  int element;    // as in the tensor map
+  bool done;      // executed already (early landing)
+  bool waited = false;
   std::vector<Span> spans;  // what it reads, for the shadow
   std::vector<StorePiece> pieces;
 };
@@ -97,12 +99,12 @@ struct WgmmaOp {
   uint64_t b;
   bool accumulate;
   uint32_t warps;  // mask of those of the group that issued it
-  bool done;
 };
 
 struct Warpgroup {
   int32_t actor = 0;
-  std::vector<WgmmaOp> ops;
+  std::vector<WgmmaOp> ops;  // by sequence number
+  uint32_t executed = 0;     // all before this one are done
 };
 
 // What one warp has issued to its warpgroup.

@@ -33,8 +33,6 @@ namespace jaxpipe::ptx {
   X(kProxyFence, "proxy-fence", false,                                                             \
     "touches through the async proxy what generic stores wrote, with no fence.proxy.async "        \
     "between")                                                                                     \
-  X(kGlobalRace, "global-race", false,                                                             \
-    "reads global memory that another block wrote, with no fence and atomic between")              \
   X(kSharedBounds, "shared-bounds", true, "accesses shared memory outside the block's own")        \
   X(kGlobalBounds, "global-bounds", true, "accesses global memory outside every buffer")           \
   X(kGlobalReadOnly, "global-read-only", true, "writes a buffer that is an input")                 \
@@ -63,8 +61,6 @@ namespace jaxpipe::ptx {
   X(kMbarrierBytes, "mbarrier-bytes", true,                                                        \
     "transaction count of an mbarrier out of range (2^20 - 1 bytes)")                              \
   X(kTensorMap, "tensor-map", true, "a tensor map or coordinates that hardware does not accept")   \
-  X(kTensorMapFence, "tensor-map-fence", false,                                                    \
-    "uses a tensor map that was modified, with no fence.proxy.tensormap acquire")                  \
   X(kRegisterLimit, "register-limit", true, "setmaxnreg asks for registers that the SM lacks")     \
   X(kClusterExit, "cluster-exit", false,                                                           \
     "touches the shared memory of a block of the cluster that may have ended")                     \

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "ptx/address.h"
+#include "ptx/element_add.h"
 #include "ptx/formats.h"
 #include "ptx/lift.h"
 
@@ -229,28 +230,17 @@ uint64_t ApplyAtom(int op, int type, uint64_t old, uint64_t b, uint64_t c) {
   }
 }
 
-// Blocks run on several threads, so global memory is updated by compare and exchange.
-template <typename T>
-uint64_t UpdateAtomically(uint8_t* at, int op, int type, uint64_t b, uint64_t c) {
-  T* word = reinterpret_cast<T*>(at);
-  T old = __atomic_load_n(word, __ATOMIC_SEQ_CST);
-  T next;
-  do {
-    next = static_cast<T>(ApplyAtom(op, type, old, b, c));
-  } while (
-      !__atomic_compare_exchange_n(word, &old, next, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
-  return old;
-}
-
+// Blocks run on several threads, so memory is updated by compare and exchange.
 uint64_t Update(Step& s, uint8_t* at, uint64_t b, uint64_t c) {
   const int op = AtomOpOf(s.ins), type = AtomTypeOf(s.ins);
+  const auto next = [&](uint64_t old) { return ApplyAtom(op, type, old, b, c); };
   switch (s.ins.width) {
     case 2:
-      return UpdateAtomically<uint16_t>(at, op, type, b, c);
+      return UpdateAtomically<uint16_t>(at, next);
     case 8:
-      return UpdateAtomically<uint64_t>(at, op, type, b, c);
+      return UpdateAtomically<uint64_t>(at, next);
     default:
-      return UpdateAtomically<uint32_t>(at, op, type, b, c);
+      return UpdateAtomically<uint32_t>(at, next);
   }
 }
 

@@ -141,7 +141,10 @@ void Cluster::StartCta(Cta& cta) {
     barrier.clocks.Reset(actors);
   }
   cta.mbarriers.clear();
-  for (Warpgroup& group : cta.warpgroups) group.ops.clear();
+  for (Warpgroup& group : cta.warpgroups) {
+    group.ops.clear();
+    group.executed = 0;
+  }
   for (Warp& warp : cta.warps) {
     warp.cta = &cta;
     StartWarp(warp);

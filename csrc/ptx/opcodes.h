@@ -243,7 +243,6 @@ namespace jaxpipe::ptx {
   X(kCpAsync, "cp.async")                               \
   X(kCpAsyncCommit, "cp.async.commit_group")            \
   X(kCpAsyncWait, "cp.async.wait_group")                \
-  X(kCpAsyncMbarrierArrive, "cp.async.mbarrier.arrive") \
   X(kMbarrierInit, "mbarrier.init")                     \
   X(kMbarrierInval, "mbarrier.inval")                   \
   X(kMbarrierArrive, "mbarrier.arrive")                 \

@@ -1,5 +1,6 @@
 // Who runs next: turns of warps, barriers, landing of late copies, deadlock.
 #include <algorithm>
+#include <map>
 #include <sstream>
 
 #include "ptx/machine.h"
@@ -223,7 +224,7 @@ void Cluster::EndCluster() {
     if (!stopped)
       log.Add({HazardKind::kExitPending, store.pc, -1, store.cta->block, 0, store.lane, 0, 1,
                "bulk store without cp.async.bulk.wait_group"});
-    FinishBulkStore(*this, store);
+    if (!store.done) FinishBulkStore(*this, store);
   }
   if (stopped) return;
   for (const BulkCopy& copy : bulk_copies)
@@ -233,26 +234,25 @@ void Cluster::EndCluster() {
 
 std::string Cluster::DescribeWait(const Warp& warp) const {
   std::ostringstream out;
-  out << "block " << warp.cta->block << " warp " << warp.index << " ";
   const uint32_t lane = FirstLane(warp.asleep != 0 ? warp.asleep : warp.live);
   const int32_t pc = static_cast<int32_t>(warp.PcOf(lane));
   if (warp.wait == Wait::kBarrier) {
     const NamedBarrier& barrier = warp.cta->barriers[warp.barrier_id];
-    out << "waits at barrier " << warp.barrier_id << ", " << barrier.arrived << " of "
+    out << "wait at barrier " << warp.barrier_id << ", " << barrier.arrived << " of "
         << (barrier.threads != 0 ? barrier.threads : warp.cta->live_threads())
         << " threads arrived, " << DescribeInstruction(program, pc - 1);
   } else if (warp.wait == Wait::kClusterBarrier) {
-    out << "waits at the cluster barrier, " << cluster_barrier.arrived << " threads arrived";
+    out << "wait at the cluster barrier, " << cluster_barrier.arrived << " threads arrived";
   } else if (warp.wait == Wait::kWarpgroup) {
-    out << "waits for the other warps of its warpgroup at " << DescribeInstruction(program, pc);
+    out << "wait for the other warps of its warpgroup at " << DescribeInstruction(program, pc);
   } else if (warp.asleep != 0 && warp.sleeping_on != nullptr) {
     const Mbarrier& barrier = *warp.sleeping_on;
-    out << "waits for parity " << warp.sleeping_parity << " of the mbarrier at "
+    out << "wait for parity " << warp.sleeping_parity << " of the mbarrier at "
         << Hex(barrier.offset) << " (phase " << barrier.phase - barrier.first_phase << ": "
         << barrier.pending << " arrivals and " << barrier.bytes << " bytes missing), "
         << DescribeInstruction(program, pc);
   } else {
-    out << "is at " << DescribeInstruction(program, pc);
+    out << "are at " << DescribeInstruction(program, pc);
   }
   return out.str();
 }
@@ -260,14 +260,24 @@ std::string Cluster::DescribeWait(const Warp& warp) const {
 void Cluster::ReportDeadlock() {
   Hazard hazard;
   hazard.kind = HazardKind::kDeadlock;
-  for (const Warp* warp : order) {
-    if (warp->live == 0) continue;
-    if (hazard.pc < 0) {
-      hazard.pc = static_cast<int32_t>(warp->PcOf(FirstLane(warp->live)));
-      hazard.block = warp->cta->block;
-      hazard.warp = warp->index;
+  // Warps that wait for the same thing share a sentence.
+  std::map<std::string, std::string> waits;
+  for (const Cta& cta : ctas) {
+    for (const Warp& warp : cta.warps) {
+      if (warp.live == 0) continue;
+      if (hazard.pc < 0) {
+        hazard.pc = static_cast<int32_t>(warp.PcOf(FirstLane(warp.live)));
+        hazard.block = cta.block;
+        hazard.warp = warp.index;
+      }
+      std::string& who = waits["block " + std::to_string(cta.block) + " % " + DescribeWait(warp)];
+      who += (who.empty() ? "" : ", ") + std::to_string(warp.index);
     }
-    hazard.detail += (hazard.detail.empty() ? "" : "; ") + DescribeWait(*warp);
+  }
+  for (const auto& [wait, warps] : waits) {
+    const size_t at = wait.find('%');
+    hazard.detail += (hazard.detail.empty() ? "" : "; ") + wait.substr(0, at) + "warps " + warps +
+                     wait.substr(at + 1);
   }
   Stop(std::move(hazard));
 }

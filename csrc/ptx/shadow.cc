@@ -100,6 +100,7 @@ void Shadow::MarkRead(uint32_t index, int32_t reader, uint32_t clock, int32_t pc
 void Shadow::CheckOverwrite(const Accessor& who, uint32_t index, uint32_t at, const uint8_t* data,
                             uint32_t size) {
   const Cell& cell = cells_[index];
+  if (cell.object) return Report(HazardKind::kMbarrierInUse, who, cell.pc, at);
   if (cell.copies != 0) return Report(HazardKind::kOverwritePending, who, cell.pending_pc, at);
   if (cell.stores != 0) return Report(HazardKind::kOverwriteAsyncRead, who, cell.pending_pc, at);
   const bool same = data != nullptr && cell.written && std::memcmp(data, memory_ + at, size) == 0;
@@ -136,9 +137,14 @@ void Shadow::Read(const Accessor& who, uint32_t offset, uint32_t size) {
 
 void Shadow::Write(const Accessor& who, uint32_t offset, uint32_t size, const uint8_t* data) {
   ForCells(offset, size, [&](uint32_t index, uint32_t at, uint32_t bytes) {
-    CheckOverwrite(who, index, at, data + (at - offset), bytes);
+    CheckOverwrite(who, index, at, data == nullptr ? nullptr : data + (at - offset), bytes);
     SetWriter(cells_[index], {who.actor, who.clock(), who.pc, who.lane, who.lane_epoch, true});
   });
+}
+
+void Shadow::SetObject(uint32_t offset, uint32_t size, bool is_object) {
+  ForCells(offset, size,
+           [&](uint32_t index, uint32_t, uint32_t) { cells_[index].object = is_object; });
 }
 
 void Shadow::Atomic(const Accessor& who, uint32_t offset, uint32_t size) {

@@ -47,7 +47,10 @@ class Shadow {
   void Reset(uint32_t bytes, int warps, int readers, const uint8_t* memory, HazardLog* log);
 
   void Read(const Accessor& who, uint32_t offset, uint32_t size);
-  // `data` are the bytes to be written: a race that stores what is already there is benign.
+  // Marks the bytes of an mbarrier object; writes to them are a hazard while it lives.
+  void SetObject(uint32_t offset, uint32_t size, bool is_object);
+  // `data` are the bytes to be written: a race that stores what is already there is
+  // benign; null when they are not known.
   void Write(const Accessor& who, uint32_t offset, uint32_t size, const uint8_t* data);
   // An atomic update: ordered by itself against other atomics, a write to everything else.
   void Atomic(const Accessor& who, uint32_t offset, uint32_t size);
@@ -78,6 +81,7 @@ class Shadow {
     bool written = false;
     bool generic = false;
     bool atomic = false;
+    bool object = false;  // holds an mbarrier
   };
   struct Mark {
     uint32_t clock = 0;

@@ -7,6 +7,7 @@ error with line and text. Everything is resolved here: the core sees slots, cons
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -28,6 +29,7 @@ from jaxpipe.ptx.encoder import (
 )
 from jaxpipe.ptx.nodes import Entry, Instruction, Module
 
+_LONG_LIST = re.compile(r"\{\s*([^\s,{}]+)(?:\s*,\s*[^\s,{}]+){8,}\s*\}")
 Rule = Callable[[Encoder, Instruction], Row]
 RULES: dict[str, Rule] = {**SCALAR_RULES, **MEMORY_RULES, **CONTROL_RULES, **ASYNC_RULES}
 
@@ -81,7 +83,7 @@ class _Assembly:
             local_bytes=self.entry.local_bytes,
             param_bytes=self.entry.param_bytes,
             lines=[self._line(i) for i in instructions],
-            texts=[i.text for i in instructions],
+            texts=[_shortened(i.text) for i in instructions],
             files=list(self.files),
         )
 
@@ -106,6 +108,11 @@ class _Assembly:
             return (instruction.ptx_line, -1, 0)
         return (instruction.ptx_line, self.files.setdefault(source.file, len(self.files)),
                 source.line)  # fmt: skip
+
+
+def _shortened(text: str) -> str:
+    """The text with long register lists cut: reports are for people."""
+    return _LONG_LIST.sub(lambda m: f"{{{m.group(1)}, ... {m.group(0).count(',') + 1}}}", text)
 
 
 @functools.lru_cache(maxsize=64)
