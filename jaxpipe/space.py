@@ -130,7 +130,9 @@ def _aligned(t: ScheduleTable[GpuSchedule], problem: Problem) -> NDArray[np.bool
     load = workload(problem)
     tiles = tiles_of(t, load)
     total = tiles.steps * tiles.split_k
-    keep = (t["smem_stages"] <= np.maximum(total, 2)) & _instructions(t)
+    # A persistent block's ring spans its tiles; another's ends with its own k.
+    filled_by = np.where(t["family"] == "hopper", np.maximum(total, 2), np.maximum(tiles.steps, 1))
+    keep = (t["smem_stages"] <= filled_by) & _instructions(t)
     keep &= (t["split_k"] == 1) | (total >= MIN_SPLIT_STEPS * t["split_k"])
     keep &= _covers(t["block_m"], problem.m, 16) & _covers(t["block_n"], problem.n, 32)
     return np.asarray(keep)

@@ -20,8 +20,9 @@ from jaxpipe.geometry_hopper import (
     SWIZZLE_PERIOD_BYTES,
 )
 from jaxpipe.model.table import Ints, ScheduleTable
+from jaxpipe.model.traffic import tiles_of
 from jaxpipe.model.workload import Workload
-from jaxpipe.schedule import GpuSchedule
+from jaxpipe.schedule import GpuSchedule, staging_layout
 from jaxpipe.target import Arch
 
 FRAGMENT_BYTES = 32  # one mma.sync takes 32 bytes of k from each operand row
@@ -86,16 +87,31 @@ def threads_of(table: ScheduleTable[GpuSchedule]) -> Ints:
 
 
 def shared_bytes_of(table: ScheduleTable[GpuSchedule], load: Workload) -> Ints:
-    """Shared bytes of a block: its stages ("ampere" stages the result in the same space).
+    """Shared bytes of a block, as the emitters ask for them.
 
-    "hopper" adds epilogue panels of 128-byte rows, two mbarriers a stage, and alignment.
+    "ampere": the ring, of at most one stage a k step, or the staging of results in its place.
+    "hopper": the ring, epilogue panels of 128-byte rows, two mbarriers a stage, alignment.
     """
     tile = (table["block_m"] + table["block_n"]) * table["block_k"] * load.operand_bytes
+    granted = np.clip(table["smem_stages"], 1, np.maximum(1, tiles_of(table, load).steps))
+    ampere = np.maximum(granted * tile, _staging_bytes(table, load))
     rows = np.where(table["swap_operands"], table["block_m"], ATOM_ROWS)
     panels = table["consumers"] * PANEL_BUFFERS * rows * ROW_BYTES
     extra = panels + 16 * table["smem_stages"] + 16 * table["ping_pong"] + SWIZZLE_PERIOD_BYTES
-    stages = table["smem_stages"] * tile
-    return np.asarray(np.where(table["family"] == "hopper", stages + extra, stages))
+    hopper = table["smem_stages"] * tile + extra
+    return np.asarray(np.where(table["family"] == "hopper", hopper, ampere))
+
+
+def _staging_bytes(table: ScheduleTable[GpuSchedule], load: Workload) -> Ints:
+    """16 padded rows of 4-byte results for each warp."""
+    warp_n = table["block_n"] // table["warps_n"]
+    widths, row = np.unique(warp_n, return_inverse=True)
+    whole, partial = (
+        np.array([staging_layout(int(width), vector)[2] for width in widths])[row]
+        for vector in (load.store_vector, load.partial_vector)
+    )
+    pitch = np.where(table["split_k"] > 1, partial, whole)
+    return np.asarray(4 * 16 * pitch * table["warps_m"] * table["warps_n"])
 
 
 def registers_of(table: ScheduleTable[GpuSchedule], load: Workload) -> Ints:

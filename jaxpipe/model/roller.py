@@ -275,7 +275,8 @@ def _with_stages(
     wide = {name: np.array(values)[program] for name, values in columns.items()}
     wide |= {"smem_stages": stages, "reg_stages": reg, "split_k": split, "raster_group": group}
     steps = -(-problem.k // wide["block_k"])
-    keep = (stages <= np.maximum(2, steps)) & ((split == 1) | (steps >= MIN_SPLIT_STEPS * split))
+    filled_by = np.maximum(2, steps) if family == "hopper" else np.maximum(1, -(-steps // split))
+    keep = (stages <= filled_by) & ((split == 1) | (steps >= MIN_SPLIT_STEPS * split))
     keep &= stages >= reg
     wide = {name: column[keep] for name, column in wide.items()}
     wide["family"] = np.full(int(keep.sum()), family)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from jaxpipe.geometry_hopper import Role, operand_alignment, patch_of
 from jaxpipe.problem import DTYPES, Conv2d, Matmul, Problem
+from jaxpipe.schedule import row_vector
 
 ROLES: tuple[Role, ...] = ("lhs", "rhs")
 
@@ -27,7 +28,8 @@ class Workload:
     Sizes are elements, bytes say so. lhs_bytes and rhs_bytes are the distinct operand bytes in
     device memory (for a convolution the image, not its im2col matrix). lhs_revisits is how often a
     block's walk over k meets each lhs byte again (a convolution's taps). unit names the row of
-    Device.tensor_flops_hz that multiplies, "fma" the float32 cores. has_tma_operands:
+    Device.tensor_flops_hz that multiplies, "fma" the float32 cores. store_vector:
+    neighbouring results that one access writes, partial_vector: of split-K. has_tma_operands:
     TMA can address both. taps: separate walks over k /
     taps terms (filter positions). atoms: 64-row patches that cover m in the "hopper" family, 0
     where rows are simply counted. is_warm: operands that fit L2
@@ -50,6 +52,8 @@ class Workload:
     lhs_align_bytes: int
     rhs_align_bytes: int
     unit: str
+    store_vector: int = 1
+    partial_vector: int = 1
     has_tma_operands: bool = True
     taps: int = 1
     atoms: int = 0
@@ -70,7 +74,11 @@ def workload(problem: Problem, *, is_warm: bool = False) -> Workload:
     """The Workload of `problem`."""
     load = _matmul(problem) if isinstance(problem, Matmul) else _conv2d(problem)
     has_tma = all(operand_alignment(problem, role) == 16 for role in ROLES)
-    return replace(load, is_warm=is_warm, has_tma_operands=has_tma)
+    return replace(
+        load, is_warm=is_warm, has_tma_operands=has_tma,
+        store_vector=row_vector(problem.n, DTYPES[problem.out_dtype].size_bytes),
+        partial_vector=row_vector(problem.n, DTYPES[problem.accumulator].size_bytes),
+    )  # fmt: skip
 
 
 def _matmul(p: Matmul) -> Workload:
