@@ -208,8 +208,12 @@ def _kernel(module: Module, within: Computation, i: Instruction, times: int) -> 
     else:
         read = sum(_read(body, index, size) for index, size in enumerate(sizes))
         written = sum(_written(body, name) for name in _roots(body))
-    launches = times * (_launches(i, body) if target == OURS else 1)
-    return Kernel(i.name, _classify(i, body, target), target, read, written, launches)
+    kind = _classify(i, body, target)
+    if target != OURS:
+        return Kernel(i.name, kind, target, read, written, times)
+    grids, scratch = _ours(i, body)
+    per_grid = [(b + scratch) // grids for b in (read, written)]  # partial sums go out and back
+    return Kernel(i.name, kind, target, per_grid[0], per_grid[1], times * grids)
 
 
 def _target(i: Instruction, body: Computation | None) -> str:
@@ -230,12 +234,19 @@ def _without_scratch(shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
     return tuple(s for s in shapes if not (s.dtype in ("s8", "u8") and len(s.dims) == 1))
 
 
-def _launches(i: Instruction, body: Computation | None) -> int:
-    """Grids of one of our calls: the recipe's names are kernel, target, then one entry a grid."""
-    for inner in (i, *(body.instructions.values() if body else ())):
-        if found := re.search(r'\bnames = "([^"]*)"', inner.attributes):
-            return max(1, found[1].count("\\0A") - 1)
-    return 1
+def _ours(i: Instruction, body: Computation | None) -> tuple[int, int]:
+    """Grids and bytes of scratch of one of our calls, alone or inside a fusion of slices.
+
+    The recipe's names are kernel, target, then one entry a grid.
+    """
+    inner = next(
+        x for x in (i, *(body.instructions.values() if body else ()))
+        if x.opcode == "custom-call"
+    )  # fmt: skip
+    names = re.search(r'\bnames = "([^"]*)"', inner.attributes)
+    kept = _without_scratch(inner.shapes)
+    scratch = sum(s.size_bytes for s in inner.shapes) - sum(s.size_bytes for s in kept)
+    return max(1, names[1].count("\\0A") - 1) if names else 1, scratch
 
 
 def _classify(i: Instruction, body: Computation | None, target: str) -> KernelClass:
