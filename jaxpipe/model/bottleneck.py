@@ -8,43 +8,76 @@ evaluation tables beside alcop.py and host.py; nothing chooses by it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 
+from jaxpipe.model.host_plan import WORD_BYTES, host_plan
 from jaxpipe.model.loop import mma_flops_hz
 from jaxpipe.model.occupancy import occupancy
 from jaxpipe.model.table import Floats, ScheduleTable, as_table, table_of
 from jaxpipe.model.traffic import Tiles, tiles_of
-from jaxpipe.model.workload import Workload, workload
+from jaxpipe.model.workload import Workload, workload, write_bytes
 from jaxpipe.problem import Problem
 from jaxpipe.records import Prediction
-from jaxpipe.schedule import GpuSchedule
-from jaxpipe.target import ARCHES, Device
+from jaxpipe.schedule import GpuSchedule, HostSchedule
+from jaxpipe.target import ARCHES, Device, HostDevice
 
-BOUNDS = ("tensor", "shared", "dram")
+AnyTable = ScheduleTable[GpuSchedule] | ScheduleTable[HostSchedule]
+AnySchedules = Sequence[GpuSchedule] | Sequence[HostSchedule] | AnyTable
+
+GPU_BOUNDS = ("tensor", "shared", "dram")
+HOST_BOUNDS = ("multiply", "cache", "dram")
 
 
-def predict(problem: Problem, schedule: GpuSchedule, device: Device) -> Prediction:
+def predict(
+    problem: Problem, schedule: GpuSchedule | HostSchedule, device: Device | HostDevice
+) -> Prediction:
     """Seconds of one schedule; parts are the three times whose largest it is."""
-    table = table_of([schedule])
+    table: AnyTable = table_of(cast(Any, [schedule]))
     times = _times(problem, table, device)[:, 0]
+    bounds = HOST_BOUNDS if isinstance(device, HostDevice) else GPU_BOUNDS
     seconds = float(predict_many(problem, table, device)[0])
-    parts = tuple(zip(BOUNDS, map(float, times), strict=True))
-    return Prediction(seconds, BOUNDS[int(times.argmax())], parts)
+    parts = tuple(zip(bounds, map(float, times), strict=True))
+    return Prediction(seconds, bounds[int(times.argmax())], parts)
 
 
-def predict_many(
-    problem: Problem,
-    schedules: Sequence[GpuSchedule] | ScheduleTable[GpuSchedule],
-    device: Device,
-) -> Floats:
+def predict_many(problem: Problem, schedules: AnySchedules, device: Device | HostDevice) -> Floats:
     """Seconds of every schedule, in order; infinite where a block does not fit an SM."""
-    table = as_table(schedules)
-    fits = occupancy(table, workload(problem), ARCHES[device.arch]).blocks_per_sm > 0
-    return np.where(fits, _times(problem, table, device).max(axis=0), np.inf)
+    table: AnyTable = as_table(cast(Any, schedules))
+    times = _times(problem, table, device).max(axis=0)
+    if isinstance(device, HostDevice):
+        return np.asarray(times)
+    gpu = cast(ScheduleTable[GpuSchedule], table)
+    fits = occupancy(gpu, workload(problem), ARCHES[device.arch]).blocks_per_sm > 0
+    return np.where(fits, times, np.inf)
 
 
-def _times(problem: Problem, table: ScheduleTable[GpuSchedule], device: Device) -> Floats:
+def _times(problem: Problem, table: AnyTable, device: Device | HostDevice) -> Floats:
+    if isinstance(device, HostDevice):
+        return _host_times(problem, cast(ScheduleTable[HostSchedule], table), device)
+    return _gpu_times(problem, cast(ScheduleTable[GpuSchedule], table), device)
+
+
+def _host_times(problem: Problem, table: ScheduleTable[HostSchedule], host: HostDevice) -> Floats:
+    """All threads at their peak; operands once through L2 a register tile; memory once."""
+    plan = host_plan(table, problem, host)
+    panel = host.kernels.panel_cols
+    tiles = -(-plan.rows // plan.tile_rows)
+    panels = -(-plan.n // panel)
+    rate = plan.threads * host.fma_flops_hz * (host.pair_share * 2 if plan.per_word == 2 else 1)
+    flops = 2.0 * plan.batches * plan.m * panels * panel * plan.k
+    words = -(-plan.k // plan.per_word) * WORD_BYTES
+    moved = plan.batches * panels * words * (plan.m + plan.blocks_m * tiles * panel)
+    memory = problem.bytes_min + plan.batches * plan.m * plan.n * write_bytes(problem)
+    return np.stack(
+        np.broadcast_arrays(
+            flops / rate, moved / (plan.threads * host.l2_bps), memory / host.dram_bps
+        )
+    )
+
+
+def _gpu_times(problem: Problem, table: ScheduleTable[GpuSchedule], device: Device) -> Floats:
     load = workload(problem)
     tiles = tiles_of(table, load)
     work = tiles.blocks * tiles.steps
