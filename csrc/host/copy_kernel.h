@@ -89,17 +89,39 @@ inline void StoreWords(float* p, Simd::V v, int64_t count) {
   for (int64_t i = 0; i < count; ++i) p[i] = lanes[i];
 }
 
+// kVectors (0: as many as `full` words are) whole vectors of word row r.
+template <class S, int kElementBytes, int kVectors>
+inline void CopyWholeRow(const CopyArgs& args, int64_t r, int64_t full, float* dst) {
+  const int64_t words = kVectors > 0 ? kVectors * Simd::kLanes : full;
+  const int64_t ahead = args.prefetch_rows * S::kRows * args.src_row * kElementBytes;
+#pragma GCC unroll 2
+  for (int64_t c = 0; c < words; c += Simd::kLanes) {
+    for (int i = 0; i < S::kRows; ++i) {
+      const char* src = S::At(args, r * S::kRows + i, c * S::kCols);
+      if (ahead > 0) __builtin_prefetch(src + ahead, 0, 3);
+    }
+    Simd::Store(dst + c, S::Vector(args, r, c));
+  }
+}
+
 // dst[r][c] = word(r, c).
 template <class S, int kElementBytes>
 void CopyStraight(const CopyArgs& args) {
+  constexpr int kL = Simd::kLanes;
   const int64_t rows = (args.rows + S::kRows - 1) / S::kRows;
   const int64_t cols = (args.cols + S::kCols - 1) / S::kCols;
-  const int64_t whole_rows = args.rows / S::kRows, whole_cols = args.cols / S::kCols;
+  const int64_t whole_rows = args.rows / S::kRows;
+  const int64_t full = args.cols / S::kCols / kL * kL;
   float* dst = static_cast<float*>(args.dst);
   for (int64_t r = 0; r < rows; ++r, dst += args.dst_row) {
-    for (int64_t c = 0; c < cols; c += Simd::kLanes) {
-      StoreWords(dst + c, LoadWordRow<S, kElementBytes>(args, r, c, whole_rows, whole_cols, cols),
-                 cols - c);
+    const bool whole = r < whole_rows;
+    if (whole && full == 2 * kL) {
+      CopyWholeRow<S, kElementBytes, 2>(args, r, full, dst);
+    } else if (whole) {
+      CopyWholeRow<S, kElementBytes, 0>(args, r, full, dst);
+    }
+    for (int64_t c = whole ? full : 0; c < cols; c += kL) {
+      StoreWords(dst + c, Corner<S, kElementBytes>(args, r, c, MinOf(kL, cols - c)), cols - c);
     }
   }
 }

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <string>
 
-#include "host/image.h"
+#include "host/operands.h"
 #include "host/parallel.h"
 #include "host/plan.h"
 #include "host/scratch.h"
@@ -13,17 +13,11 @@
 namespace jaxpipe::host {
 namespace {
 
+constexpr int64_t kLine = 64;          // bytes of a cache line
 constexpr int64_t kLhsChunkRows = 32;  // rows that one phase-0 item copies
 
 const char* Bytes(const void* p) { return static_cast<const char*>(p); }
 char* Bytes(void* p) { return static_cast<char*>(p); }
-
-const char* At(const Operand& operand, int64_t batch, int64_t batch1, int64_t row, int64_t col) {
-  const int64_t i = batch / batch1, j = batch % batch1;
-  const int64_t offset = i * operand.batch_stride[0] + j * operand.batch_stride[1] +
-                         row * operand.row_stride + col * operand.col_stride;
-  return Bytes(operand.data) + offset * SizeOf(operand.dtype);
-}
 
 // One call: the plan and the memory that its items share.
 class Call {
@@ -55,15 +49,15 @@ class Call {
   int64_t RhsBatchBytes() const { return p_.panels * PanelBytes(p_.gemm.k); }
 
   void RunItem(int phase, int64_t index);
-  void CopyLhs(int64_t batch, const ImageRect& rect, char* dst) const;
-  void PackPanel(int64_t batch, int64_t n, int64_t k0, int64_t k1, char* dst) const;
   Item ItemAt(int64_t index) const;
   bool PrepareWork(const Item& item, Work* work) const;
   const char* LhsBlock(const Item& item, const Work& work, int64_t k0, int64_t k1) const;
   void ComputeBlock(const Item& item, const Work& work, int64_t kb) const;
   const char* Panel(const Item& item, const Work& work, int64_t n, int64_t kb) const;
-  void ComputeTile(const Item& item, const Work& work, int64_t kb, int64_t m, int64_t rows,
-                   int64_t n) const;
+  void ComputeTile(const Item& item, const Work& work, int64_t kb, int64_t t, int64_t n) const;
+  void PrefetchOut(const Item& item, int64_t m, int64_t rows, int64_t n, int64_t cols) const;
+  void AskForNextPanel(const Item& item, int64_t kb, int64_t t, int64_t tiles, int64_t n,
+                       TileArgs* args) const;
   void Finish(const Item& item, int64_t m, int64_t rows, int64_t n, int64_t cols, const float* sums,
               int64_t sums_row) const;
   void ComputeStream(const Item& item, const Work& work) const;
@@ -111,14 +105,14 @@ void Call::RunItem(int phase, int64_t index) {
     if (index < LhsChunks()) {
       const int64_t batch = index / per_batch, m0 = index % per_batch * kLhsChunkRows;
       char* dst = lhs_ + batch * LhsBatchBytes() + m0 * p_.lhs_row_bytes;
-      return CopyLhs(batch, {m0, std::min(gemm.m, m0 + kLhsChunkRows), 0, gemm.k}, dst);
+      return CopyLhsRows(p_, {batch, m0, std::min(gemm.m, m0 + kLhsChunkRows), 0, gemm.k}, dst);
     }
     index -= LhsChunks();
   }
   if (phase == 0) {
     const int64_t batch = index / p_.panels, panel = index % p_.panels;
     char* dst = rhs_ + batch * RhsBatchBytes() + panel * PanelBytes(gemm.k);
-    return PackPanel(batch, panel * p_.kernels->panel_cols, 0, gemm.k, dst);
+    return PackPanel(p_, batch, panel * p_.kernels->panel_cols, 0, gemm.k, dst);
   }
   const Item item = ItemAt(index);
   Work work;
@@ -137,48 +131,6 @@ void Call::RunItem(int phase, int64_t index) {
   }
 }
 
-// A rectangle of lhs as rows of words, at dst.
-void Call::CopyLhs(int64_t batch, const ImageRect& rect, char* dst) const {
-  if (p_.gemm.image != nullptr) {
-    return GatherImage(p_.gemm, *p_.kernels, p_.kind, rect, p_.lhs_row_bytes, dst);
-  }
-  const Operand& lhs = p_.gemm.lhs;
-  const int64_t rows = rect.m1 - rect.m0, cols = rect.k1 - rect.k0;
-  const bool transposed = lhs.col_stride != 1;
-  CopyArgs args;
-  args.src = At(lhs, batch, p_.gemm.batch[1], rect.m0, rect.k0);
-  args.src_row = transposed ? lhs.col_stride : lhs.row_stride;
-  args.rows = transposed ? cols : rows;
-  args.cols = transposed ? rows : cols;
-  args.dst = dst;
-  args.dst_row = p_.lhs_row_bytes / 4;
-  const int kind = static_cast<int>(p_.kind), dtype = static_cast<int>(lhs.dtype);
-  (transposed ? p_.kernels->lhs_transposed : p_.kernels->lhs_rows)[kind][dtype](args);
-}
-
-// Columns n.. of rhs, k0..k1, as one panel at dst; columns beyond n are zero.
-void Call::PackPanel(int64_t batch, int64_t n, int64_t k0, int64_t k1, char* dst) const {
-  const Operand& rhs = p_.gemm.rhs;
-  const int64_t panel = p_.kernels->panel_cols, cols = std::min(panel, p_.gemm.n - n);
-  if (cols < panel) std::memset(dst, 0, PanelBytes(k1 - k0));
-  CopyArgs args;
-  args.src = At(rhs, batch, p_.gemm.batch[1], k0, n);
-  args.dst = dst;
-  args.dst_row = panel;
-  const int kind = static_cast<int>(p_.kind), dtype = static_cast<int>(rhs.dtype);
-  if (rhs.col_stride == 1) {
-    args.src_row = rhs.row_stride;
-    args.rows = k1 - k0;
-    args.cols = cols;
-    p_.kernels->rhs_rows[kind][dtype](args);
-  } else {
-    args.src_row = rhs.col_stride;
-    args.rows = cols;
-    args.cols = k1 - k0;
-    p_.kernels->rhs_transposed[kind][dtype](args);
-  }
-}
-
 Call::Item Call::ItemAt(int64_t index) const {
   const int64_t per_batch = p_.blocks_m * p_.strips;
   const int64_t batch = index / per_batch, rest = index % per_batch;
@@ -190,14 +142,15 @@ Call::Item Call::ItemAt(int64_t index) const {
 const char* Call::LhsBlock(const Item& item, const Work& work, int64_t k0, int64_t k1) const {
   switch (p_.lhs_mode) {
     case LhsMode::kDirect:
-      return At(p_.gemm.lhs, item.batch, p_.gemm.batch[1], item.m0, k0);
+      return ElementAt(p_.gemm, p_.gemm.lhs, item.batch, item.m0, k0);
     case LhsMode::kSharedCopy:
       return lhs_ + item.batch * LhsBatchBytes() + item.m0 * p_.lhs_row_bytes +
              k0 / p_.per_word * 4;
     case LhsMode::kItemCopy:
       break;
   }
-  CopyLhs(item.batch, {item.m0, item.m1, k0, k1}, work.lhs_copy);
+  const LhsRect rect = {item.batch, item.m0, item.m1, k0, k1};
+  (p_.stream ? CopyLhsColumns : CopyLhsRows)(p_, rect, work.lhs_copy);
   return work.lhs_copy;
 }
 
@@ -233,35 +186,32 @@ const char* Call::Panel(const Item& item, const Work& work, int64_t n, int64_t k
   return work.panels + (n - item.n0) / panel * PanelBytes(std::min(p_.block_k, p_.gemm.k));
 }
 
-// Tiles are balanced: 128 rows in tiles of at most 14 are ten of 12 or 13, never a tail of 2.
 void Call::ComputeBlock(const Item& item, const Work& work, int64_t kb) const {
   const int64_t panel = p_.kernels->panel_cols;
   const int64_t k0 = kb * p_.block_k, k1 = std::min(p_.gemm.k, k0 + p_.block_k);
   const auto pack = [&](int64_t n) {
     if (p_.shared_rhs) return;
-    PackPanel(item.batch, n, k0, k1, const_cast<char*>(Panel(item, work, n, kb)));
+    PackPanel(p_, item.batch, n, k0, k1, const_cast<char*>(Panel(item, work, n, kb)));
   };
-  const int64_t rows = item.m1 - item.m0, tiles = CeilDiv(rows, p_.tile_rows);
-  const auto tile = [&](int64_t t, int64_t n) {
-    const int64_t begin = rows * t / tiles, end = rows * (t + 1) / tiles;
-    ComputeTile(item, work, kb, item.m0 + begin, end - begin, n);
-  };
+  const int64_t tiles = CeilDiv(item.m1 - item.m0, p_.tile_rows);
   if (p_.schedule.order == Order::kPanel) {
     for (int64_t n = item.n0; n < item.n1; n += panel) {
       pack(n);
-      for (int64_t t = 0; t < tiles; ++t) tile(t, n);
+      for (int64_t t = 0; t < tiles; ++t) ComputeTile(item, work, kb, t, n);
     }
     return;
   }
   for (int64_t n = item.n0; n < item.n1; n += panel) pack(n);
   for (int64_t t = 0; t < tiles; ++t) {
-    for (int64_t n = item.n0; n < item.n1; n += panel) tile(t, n);
+    for (int64_t n = item.n0; n < item.n1; n += panel) ComputeTile(item, work, kb, t, n);
   }
 }
 
-void Call::ComputeTile(const Item& item, const Work& work, int64_t kb, int64_t m, int64_t rows,
-                       int64_t n) const {
+// Tiles are balanced: 128 rows in tiles of at most 14 are ten of 12 or 13, never a tail of 2.
+void Call::ComputeTile(const Item& item, const Work& work, int64_t kb, int64_t t, int64_t n) const {
   const int64_t panel = p_.kernels->panel_cols, cols = std::min(panel, item.n1 - n);
+  const int64_t height = item.m1 - item.m0, tiles = CeilDiv(height, p_.tile_rows);
+  const int64_t m = item.m0 + height * t / tiles, rows = item.m0 + height * (t + 1) / tiles - m;
   const int64_t k0 = kb * p_.block_k;
   const bool direct = p_.direct_out && cols == panel;
   const bool narrow = cols <= panel / 2;
@@ -282,14 +232,38 @@ void Call::ComputeTile(const Item& item, const Work& work, int64_t kb, int64_t m
     args.out_row = panel;
   }
   if (p_.schedule.stages > 1) {
-    for (int64_t i = 0; i < rows; ++i) {
-      __builtin_prefetch(Out(p_.gemm.out, item.batch, m + i, n), 1, 3);
-    }
+    PrefetchOut(item, m, rows, n, cols);
+    AskForNextPanel(item, kb, t, tiles, n, &args);
   }
   p_.kernels->tile[static_cast<int>(p_.kind)][narrow][rows](args);
   if (!direct && kb == p_.blocks_k - 1) {
     Finish(item, m, rows, n, cols, args.out, args.out_row);
   }
+}
+
+void Call::PrefetchOut(const Item& item, int64_t m, int64_t rows, int64_t n, int64_t cols) const {
+  const int64_t bytes = cols * SizeOf(p_.gemm.out_dtype);
+  for (int64_t i = 0; i < rows; ++i) {
+    const char* row = Out(p_.gemm.out, item.batch, m + i, n);
+    for (int64_t b = 0; b < bytes; b += kLine) __builtin_prefetch(row + b, 1, 3);
+  }
+}
+
+// The second stage: while this panel's tiles compute, each asks for its share of the lines that
+// packing the next panel will read. Only where packing walks down rows that are far apart; along
+// contiguous k the hardware runs ahead by itself.
+void Call::AskForNextPanel(const Item& item, int64_t kb, int64_t t, int64_t tiles, int64_t n,
+                           TileArgs* args) const {
+  const Gemm& gemm = p_.gemm;
+  const int64_t next = n + p_.kernels->panel_cols;
+  if (p_.shared_rhs || p_.schedule.order != Order::kPanel || next >= gemm.n) return;
+  if (gemm.rhs.col_stride != 1) return;
+  const int64_t row_bytes = gemm.rhs.row_stride * SizeOf(gemm.rhs.dtype);
+  const int64_t first = kb * p_.block_k + args->k * t / tiles;
+  args->ahead = ElementAt(gemm, gemm.rhs, item.batch, first, next);
+  const bool two_lines = p_.kernels->panel_cols * SizeOf(gemm.rhs.dtype) > kLine;
+  args->ahead_second_bytes = two_lines ? kLine : row_bytes;
+  args->ahead_step_bytes = two_lines ? row_bytes : 2 * row_bytes;
 }
 
 void Call::Finish(const Item& item, int64_t m, int64_t rows, int64_t n, int64_t cols,
@@ -326,8 +300,7 @@ void Call::ComputeStream(const Item& item, const Work& work) const {
   StreamArgs args;
   args.k = gemm.k;
   args.lhs = work.lhs;
-  args.lhs_row_bytes = p_.lhs_row_bytes;
-  args.rhs = At(gemm.rhs, item.batch, gemm.batch[1], 0, item.n0);
+  args.rhs = ElementAt(gemm, gemm.rhs, item.batch, 0, item.n0);
   args.rhs_row = gemm.rhs.row_stride;
   args.cols = item.n1 - item.n0;
   args.out = work.sums;

@@ -23,43 +23,47 @@ namespace jaxpipe::host {
 enum class WordKind : int { kF32 = 0, kBF16 = 1, kS16 = 2 };
 inline constexpr int kNumWordKinds = 3;
 inline constexpr int kMaxTileRows = 14;
+inline constexpr int kMaxStreamRows = 16;
 inline constexpr int kMaxPanelCols = 32;
 
 // One register tile: c[rows][panel_cols] (+)= lhs rows * panel.
 struct TileArgs {
-  int64_t k = 0;                 // number of k, not of words
-  const void* lhs = nullptr;     // first row
-  int64_t lhs_row_bytes = 0;     // from one lhs row to the next
-  const void* panel = nullptr;   // packed: steps * panel_cols words
-  float* out = nullptr;          // float32 or int32 lanes
-  int64_t out_row = 0;           // lanes from one out row to the next
-  bool accumulate = false;       // start from out instead of zero
-  const char* ahead = nullptr;   // where to prefetch while computing; nullptr: nowhere
-  int64_t ahead_step_bytes = 0;  // advance of `ahead` every four steps
+  int64_t k = 0;                // number of k, not of words
+  const void* lhs = nullptr;    // first row
+  int64_t lhs_row_bytes = 0;    // from one lhs row to the next
+  const void* panel = nullptr;  // packed: steps * panel_cols words
+  float* out = nullptr;         // float32 or int32 lanes
+  int64_t out_row = 0;          // lanes from one out row to the next
+  bool accumulate = false;      // start from out instead of zero
+  // Lines to ask for while computing: ahead and ahead + ahead_second_bytes every four steps, ahead
+  // moving by ahead_step_bytes. nullptr: nothing.
+  const char* ahead = nullptr;
+  int64_t ahead_second_bytes = 0;
+  int64_t ahead_step_bytes = 0;
 };
 using TileFn = void (*)(const TileArgs&);
 
 // A rows x cols piece of a matrix whose innermost stride is 1, to be copied.
 struct CopyArgs {
   const void* src = nullptr;
-  int64_t src_row = 0;  // elements
-  int64_t rows = 0;     // rows of the source
-  int64_t cols = 0;     // columns of the source, contiguous
-  void* dst = nullptr;  // words (or 16-bit halves of words)
-  int64_t dst_row = 0;  // words from one destination row to the next
+  int64_t src_row = 0;        // elements
+  int64_t rows = 0;           // rows of the source
+  int64_t cols = 0;           // columns of the source, contiguous
+  void* dst = nullptr;        // words (or 16-bit halves of words)
+  int64_t dst_row = 0;        // words from one destination row to the next
+  int64_t prefetch_rows = 0;  // source rows ahead to ask for, 0: none (straight copies)
 };
 using CopyFn = void (*)(const CopyArgs&);
 
-// A small row-major matrix product that reads rhs in place:
-// out[rows][cols] = lhs[rows][k] * rhs[k][cols], cols a multiple of `stream_cols` lanes.
+// A product of few rows that reads rhs in place: out[rows][cols] = lhs * rhs. lhs is dense words,
+// [step][row], padded with zeros where k does not fill the last word.
 struct StreamArgs {
   int64_t k = 0;
-  const void* lhs = nullptr;  // words, as for TileArgs
-  int64_t lhs_row_bytes = 0;
+  const void* lhs = nullptr;
   const void* rhs = nullptr;  // raw elements, innermost stride 1
   int64_t rhs_row = 0;        // elements
   int64_t cols = 0;
-  float* out = nullptr;
+  float* out = nullptr;  // rows padded to whole vectors
   int64_t out_row = 0;
   int64_t prefetch_rows = 0;
 };
@@ -97,8 +101,7 @@ struct Kernels {
   CopyFn lhs_transposed[kNumWordKinds][4] = {};  // src [k][m] -> dst [m][words]
   CopyFn rhs_rows[kNumWordKinds][4] = {};        // src [k][n] -> dst [words][n]
   CopyFn rhs_transposed[kNumWordKinds][4] = {};  // src [n][k] -> dst [words][n]
-  StreamFn stream[kNumWordKinds][kNumFloatTypes][kMaxTileRows + 1] = {};
-  int stream_cols[kMaxTileRows + 1] = {};  // columns that one streaming pass takes
+  StreamFn stream[kNumWordKinds][kNumFloatTypes][kMaxStreamRows + 1] = {};
   EpilogueFn epilogue[kNumFloatTypes][kNumActivations] = {};
   // float32 multiply-adds in flight for `iterations` rounds; returns flops done.
   double (*fma_burst)(int64_t iterations) = nullptr;

@@ -22,11 +22,11 @@ Kernels Build() {
   table.lanes = Simd::kLanes;
   table.panel_cols = 2 * Simd::kLanes;
   table.tile_rows = 14;
-  table.stream_rows = 14;
+  table.stream_rows = 16;
   FillTiles<F32Words, 14>(&table, WordKind::kF32);
   FillTiles<S16Words, 14>(&table, WordKind::kS16);
   FillCopies(&table);
-  FillFloatStreams<32, 14>(&table);
+  FillFloatStreams<32, 16>(&table);
   FillEpilogues(&table);
   table.fma_burst = &FmaBurst<16>;
   return table;

@@ -42,7 +42,7 @@ Kernels Build() {
   table.isa = "avx512_bf16";
   table.has_bf16 = true;
   FillTiles<BF16Words, 14>(&table, WordKind::kBF16);
-  FillStreams<BF16Words, U16Pairs21, 2, 32, 14>(&table, WordKind::kBF16, DType::kBF16);
+  FillStreams<BF16Words, U16Pairs21, 2, 32, 16>(&table, WordKind::kBF16, DType::kBF16);
   return table;
 }
 

@@ -43,7 +43,8 @@ bool CanStream(const Plan& plan) {
 void PlanLhs(Plan* plan) {
   const Gemm& gemm = plan->gemm;
   plan->words = CeilDiv(gemm.k, plan->per_word);
-  const bool readable = NativeWords(*plan) && gemm.lhs.col_stride == 1 && gemm.image == nullptr;
+  bool readable = NativeWords(*plan) && gemm.lhs.col_stride == 1 && gemm.image == nullptr;
+  if (plan->stream) readable = readable && gemm.m == 1 && gemm.k % plan->per_word == 0;
   if (readable && !plan->schedule.copy_lhs) {
     plan->lhs_mode = LhsMode::kDirect;
     plan->lhs_row_bytes = gemm.lhs.row_stride * SizeOf(gemm.lhs.dtype);
@@ -52,6 +53,10 @@ void PlanLhs(Plan* plan) {
   const bool by_item = plan->stream || plan->strips == 1 || gemm.image != nullptr;
   plan->lhs_mode = by_item ? LhsMode::kItemCopy : LhsMode::kSharedCopy;
   if (by_item && !plan->stream) plan->words = std::min(plan->words, plan->block_k / plan->per_word);
+  if (plan->stream) {
+    plan->lhs_row_bytes = plan->words * 4;
+    return;
+  }
   // An odd number of cache lines, so that the rows of a tile fall into different sets.
   plan->lhs_row_bytes = (CeilDiv(plan->words * 4, 64) | 1) * 64;
 }

@@ -85,6 +85,7 @@ void Tile(const TileArgs& args) {
   for (; steps >= 4; steps -= 4) {
     if (ahead != nullptr) {
       __builtin_prefetch(ahead, 0, 2);
+      __builtin_prefetch(ahead + args.ahead_second_bytes, 0, 2);
       ahead += args.ahead_step_bytes;
     }
 #pragma GCC unroll 4

@@ -87,10 +87,14 @@ def thread_cap() -> int:
     return int(str(text))
 
 
+def capped_threads(schedule: HostSchedule, cap: int) -> int:
+    """The schedule's threads under `cap`; 0 means all of the pool, in both."""
+    return min((t for t in (schedule.threads, cap) if t), default=0)
+
+
 def encode(problem: Problem, schedule: HostSchedule, cap: int) -> list[int]:
     """The numbers that csrc/ffi/host_decode.cc reads, in its order; `cap` bounds the threads."""
     epilogue = problem.epilogue
-    threads = min(t for t in (schedule.threads, cap) if t) if schedule.threads or cap else 0
     return [
         CONFIG_VERSION,
         *(problem.m, problem.n, problem.k),
@@ -105,7 +109,8 @@ def encode(problem: Problem, schedule: HostSchedule, cap: int) -> list[int]:
         *(schedule.rows, schedule.strip, schedule.block_m, schedule.block_k),
         _ORDERS.index(schedule.order),
         _PACKS.index(schedule.pack),
-        *(schedule.stages, schedule.prefetch_rows, int(schedule.copy_lhs), threads),
+        *(schedule.stages, schedule.prefetch_rows, int(schedule.copy_lhs)),
+        capped_threads(schedule, cap),
         *_image(problem),
     ]
 

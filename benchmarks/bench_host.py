@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+"""The host executor against XLA:CPU, numpy's BLAS and (where installed) PyTorch.
+
+    python benchmarks/bench_host.py --quick                  # six shapes, under 40 s
+    python benchmarks/bench_host.py --dtype bfloat16 --json benchmarks/results/host.jsonl
+    python benchmarks/bench_host.py --threads 1 --group square
+
+Each problem has one schedule, chosen before anything is timed (jaxpipe's own choice, or --rule
+default, or --schedule). Times are paired blocks (benchmarks/paired.py). Prints GF/s, the median
+ratio to XLA with quartiles and the fraction of the FMA peak that was measured beside it. Exits
+with 1 when a result is wrong or, with --quick, when a geomean is below 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import pathlib
+import platform
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+DTYPES = ("float32", "bfloat16", "float16")
+GROUPS = ("gemm", "attention", "square", "conv")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    p = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    p.add_argument("--quick", action="store_true", help="six shapes, float32 and bfloat16")
+    p.add_argument("--dtype", action="append", choices=DTYPES, help="repeatable (default: all)")
+    p.add_argument("--group", action="append", choices=GROUPS, help="repeatable (default: all)")
+    p.add_argument("--shape", default="", help="only cases whose name contains this")
+    p.add_argument("--fused", action="store_true", help="bias + gelu instead of the plain product")
+    p.add_argument("--threads", type=int, help="cores to use (default: all that are allowed)")
+    p.add_argument("--rounds", type=int, default=9, help="paired rounds a case (default 9)")
+    p.add_argument("--rule", choices=("choose", "default"), default="choose", help="who chooses")
+    p.add_argument("--schedule", help="field=value,... laid over the rule's schedule")
+    p.add_argument("--no-others", action="store_true", help="leave numpy and PyTorch out")
+    p.add_argument("--json", type=pathlib.Path, help="append one row a case to this file")
+    return p
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit code."""
+    args = parser().parse_args(argv)
+    threads = bind(args.threads)
+    from benchmarks import host_cases
+
+    cases = host_cases.QUICK if args.quick else host_cases.ALL
+    groups = args.group or GROUPS
+    cases = tuple(c for c in cases if c.group in groups and args.shape in c.name)
+    dtypes = args.dtype or (DTYPES[:2] if args.quick else DTYPES)
+    rows = []
+    print(HEADER)
+    for dtype in dtypes:
+        for case in cases:
+            row = run(case, dtype, threads, args)
+            print(text(row), flush=True)
+            rows.append(row)
+    summary = geomeans(rows)
+    for name, value in summary.items():
+        print(f"geomean of {name}: {value:.3f}")
+    if args.json:
+        append(args.json, rows)
+    wrong = any(not row["right"] for row in rows)
+    return int(wrong or (args.quick and min(summary.values()) < 1.0))
+
+
+def bind(threads: int | None) -> int:
+    """Keep this process on `threads` cores, before any library makes its thread pool."""
+    cores = sorted(os.sched_getaffinity(0))
+    chosen = cores[-threads:] if threads else cores
+    os.sched_setaffinity(0, chosen)
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(len(chosen))
+    return len(chosen)
+
+
+def run(case: Any, dtype: str, threads: int, args: argparse.Namespace) -> dict[str, Any]:
+    """Measure one case; the row that describes it."""
+    from benchmarks import host_cases, paired
+    from jaxpipe import _native
+    from jaxpipe.problem import Epilogue
+    from jaxpipe.schedule import HostSchedule
+
+    problem = case.build(dtype, host_cases.FUSED if args.fused else Epilogue())
+    schedule = rule(args.rule)(problem)
+    if args.schedule:
+        schedule = HostSchedule.parse(args.schedule, schedule)
+    arrays = host_cases.operands(problem)
+    functions = candidates(problem, schedule, arrays, not args.no_others)
+    wrong = host_cases.error(problem, functions["jaxpipe"](), arrays)
+    plan = paired.RoundPlan(rounds=args.rounds)
+    peak = _native.host_peak_flops(0.02, threads)
+    rounds = paired.measure(functions, plan)
+    peak = max(peak, _native.host_peak_flops(0.02, threads))
+    return {
+        "bench": "host",
+        "case": case.name,
+        "group": case.group,
+        "problem": problem.key,
+        "dtype": dtype,
+        "variant": "bias+gelu" if args.fused else "plain",
+        "threads": threads,
+        "flops": problem.flops,
+        "schedule": schedule.to_json(),
+        "rule": args.rule,
+        "right": wrong <= 1.0,
+        "error_over_limit": wrong,
+        "seconds": rounds.seconds,
+        "rounds_dropped": rounds.dropped,
+        "is_quiet": rounds.is_quiet,
+        "peak_flops": peak,
+        "device": _native.host_info()["cpu"],
+        "isa": _native.host_info()["isas"][0],
+        "versions": versions(),
+        "command": " ".join(["python", "benchmarks/bench_host.py", *sys.argv[1:]]),
+    }
+
+
+def rule(name: str) -> Callable[[Any], Any]:
+    """Who chooses schedules: what a user gets, or the rule that needs no model."""
+    from jaxpipe import choose
+    from jaxpipe.runtime import host
+
+    if name == "default":
+        return host.default_schedule
+    return lambda problem: choose.choose(problem, executor="host").schedule
+
+
+def candidates(
+    problem: Any, schedule: Any, arrays: Sequence[Any], others: bool
+) -> dict[str, Callable[[], Any]]:
+    """Functions without arguments, XLA first and ours second."""
+    import jax
+
+    from benchmarks import host_cases
+
+    device = [jax.device_put(a) for a in arrays]
+    xla, ours = host_cases.xla_function(problem), host_cases.our_function(problem, schedule)
+    functions: dict[str, Callable[[], Any]] = {
+        "xla": lambda: xla(*device).block_until_ready(),
+        "jaxpipe": lambda: ours(*device).block_until_ready(),
+    }
+    if others and problem.epilogue.is_identity and hasattr(problem, "lhs"):
+        functions |= host_cases.other_libraries(problem, arrays)
+    return functions
+
+
+def versions() -> dict[str, str]:
+    """What a result depends on."""
+    import jax
+    import numpy as np
+
+    import jaxpipe
+
+    return {
+        "jaxpipe": jaxpipe.__version__,
+        "jax": jax.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+HEADER = f"{'case':26} {'dtype':9} {'xla':>7} {'jaxpipe':>8} {'ratio [quartiles]':20} {'peak':>5}"
+
+
+def text(row: dict[str, Any]) -> str:
+    """One line for people: GF/s, ratio, fraction of peak."""
+    rates = {n: row["flops"] / statistics.median(s) / 1e9 for n, s in row["seconds"].items()}
+    low, mid, high = quartiles(row)
+    peak = rates["jaxpipe"] * 1e9 / row["peak_flops"]
+    others = " ".join(f"{n} {v:.0f}" for n, v in rates.items() if n not in ("xla", "jaxpipe"))
+    notes = ("" if row["right"] else "  WRONG") + ("" if row["is_quiet"] else "  (busy machine)")
+    return (
+        f"{row['case']:26} {row['dtype']:9} {rates['xla']:7.1f} {rates['jaxpipe']:8.1f} "
+        f"{mid:5.2f} [{low:.2f}, {high:.2f}]   {peak:5.2f}  {others}{notes}"
+    )
+
+
+def quartiles(row: dict[str, Any]) -> tuple[float, float, float]:
+    """Quartiles of XLA's time over ours, round by round."""
+    pairs = zip(row["seconds"]["xla"], row["seconds"]["jaxpipe"], strict=True)
+    low, mid, high = statistics.quantiles([x / j for x, j in pairs], n=4)
+    return low, mid, high
+
+
+def geomeans(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Geometric mean of the median ratios, by dtype."""
+    by_dtype: dict[str, list[float]] = {}
+    for row in rows:
+        by_dtype.setdefault(row["dtype"], []).append(math.log(quartiles(row)[1]))
+    return {dtype: math.exp(statistics.fmean(logs)) for dtype, logs in by_dtype.items()}
+
+
+def append(path: pathlib.Path, rows: Sequence[dict[str, Any]]) -> None:
+    """One JSON line a row."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        for row in rows:
+            file.write(json.dumps(row, sort_keys=True) + "\n")
+    print(f"rows appended to {path}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
