@@ -90,13 +90,15 @@ def shared_bytes_of(table: ScheduleTable[GpuSchedule], load: Workload) -> Ints:
     """Shared bytes of a block, as the emitters ask for them.
 
     "ampere": the ring, of at most one stage a k step, or the staging of results in its place.
-    "hopper": the ring, epilogue panels of 128-byte rows, two mbarriers a stage, alignment.
+    "hopper": the ring, epilogue panels (64 rows of 128 bytes, or 64 swapped columns), two mbarriers
+    a stage, alignment.
     """
     tile = (table["block_m"] + table["block_n"]) * table["block_k"] * load.operand_bytes
     granted = np.clip(table["smem_stages"], 1, np.maximum(1, tiles_of(table, load).steps))
     ampere = np.maximum(granted * tile, _staging_bytes(table, load))
-    rows = np.where(table["swap_operands"], table["block_m"], ATOM_ROWS)
-    panels = table["consumers"] * PANEL_BUFFERS * rows * ROW_BYTES
+    store = np.where(table["split_k"] > 1, load.partial_bytes, load.result_bytes)
+    panel = np.where(table["swap_operands"], table["block_m"] * store, ROW_BYTES)
+    panels = table["consumers"] * PANEL_BUFFERS * ATOM_ROWS * panel
     extra = panels + 16 * table["smem_stages"] + 16 * table["ping_pong"] + SWIZZLE_PERIOD_BYTES
     hopper = table["smem_stages"] * tile + extra
     return np.asarray(np.where(table["family"] == "hopper", hopper, ampere))

@@ -28,8 +28,9 @@ class Workload:
     Sizes are elements, bytes say so. lhs_bytes and rhs_bytes are the distinct operand bytes in
     device memory (for a convolution the image, not its im2col matrix). lhs_revisits is how often a
     block's walk over k meets each lhs byte again (a convolution's taps). unit names the row of
-    Device.tensor_flops_hz that multiplies, "fma" the float32 cores. store_vector:
-    neighbouring results that one access writes, partial_vector: of split-K. has_tma_operands:
+    Device.tensor_flops_hz that multiplies, "fma" the float32 cores. result_bytes
+    and partial_bytes: of one result, of one split-K partial; store_vector and partial_vector: how
+    many neighbours one access writes. has_tma_operands:
     TMA can address both. taps: separate walks over k /
     taps terms (filter positions). atoms: 64-row patches that cover m in the "hopper" family, 0
     where rows are simply counted. is_warm: operands that fit L2
@@ -52,6 +53,8 @@ class Workload:
     lhs_align_bytes: int
     rhs_align_bytes: int
     unit: str
+    result_bytes: int = 2
+    partial_bytes: int = 4
     store_vector: int = 1
     partial_vector: int = 1
     has_tma_operands: bool = True
@@ -74,10 +77,13 @@ def workload(problem: Problem, *, is_warm: bool = False) -> Workload:
     """The Workload of `problem`."""
     load = _matmul(problem) if isinstance(problem, Matmul) else _conv2d(problem)
     has_tma = all(operand_alignment(problem, role) == 16 for role in ROLES)
+    result = DTYPES[problem.out_dtype].size_bytes
+    partial = DTYPES[problem.accumulator].size_bytes
     return replace(
         load, is_warm=is_warm, has_tma_operands=has_tma,
-        store_vector=row_vector(problem.n, DTYPES[problem.out_dtype].size_bytes),
-        partial_vector=row_vector(problem.n, DTYPES[problem.accumulator].size_bytes),
+        result_bytes=result, partial_bytes=partial,
+        store_vector=row_vector(problem.n, result),
+        partial_vector=row_vector(problem.n, partial),
     )  # fmt: skip
 
 

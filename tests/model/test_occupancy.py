@@ -45,7 +45,7 @@ def test_shared_memory_of_an_ampere_block_is_what_is_launched(problem: Problem) 
     assert list(found) == [s.shared_bytes(problem) for s in schedules]
 
 
-@pytest.mark.parametrize("problem", PROBLEMS[:1] + PROBLEMS[3:], ids=str)
+@pytest.mark.parametrize("problem", [*PROBLEMS[:1], *PROBLEMS[3:], Matmul(16, 768, 3072)], ids=str)
 def test_shared_memory_of_a_hopper_block_is_what_is_launched(problem: Problem) -> None:
     schedules = sample(problem, "h200", "hopper")
     found = occupancy(table_of(schedules), workload(problem), ARCHES["sm_90a"]).shared_bytes
