@@ -16,6 +16,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
         "schedule",
         "geometry_hopper",
         "legality_hopper",
+        "legality_ampere",
         "legality",
         "kernel",
         "records",

@@ -27,7 +27,8 @@ from jaxpipe.codegen.fragment_text import (
     Fragments,
     fragments_of,
     load_lines,
-    mma_lines,
+    multiply_function,
+    multiply_line,
     row_bytes,
     tile_bytes,
 )
@@ -46,7 +47,6 @@ from jaxpipe.ir.nodes import (
     Copy,
     Fill,
     For,
-    Func,
     If,
     Mma,
     Stmt,
@@ -80,7 +80,8 @@ def emit_ampere(
     head = [f"// {problem}", f"// {schedule}", f"// for {arch.name}; emitted by jaxpipe", ""]
     parts = [device_file(name) for name in _device_files("\n".join(body), problem)]
     if product.has_main_loop:
-        parts.append(product.instruction.wrapper())
+        blocks = schedule.warp_m // 16, schedule.warp_n // 16
+        parts += [product.instruction.wrapper(), multiply_function(product.instruction, blocks)]
     source = "\n".join([*head, *parts, *body]) + "\n"
     workspace = sum(_bytes(p) for p in main.params if p.role == "workspace")
     return Kernel(ENTRY, source, arch.name, problem, schedule, tuple(launches), workspace)
@@ -157,7 +158,9 @@ class _Product:
 
     def kernel(self) -> list[str]:
         printer = _Printer(self)
-        body = statements(self.frame.body, printer.leaf, self.frame.ranges)
+        body: list[str] = []
+        for heading, part in _sections(self.frame.body):
+            body += ["", *heading, *statements(part, printer.leaf, self.frame.ranges)]
         return [
             *signature(
                 self.frame.func, ENTRY, self.schedule.threads, self.schedule.min_blocks_per_sm
@@ -168,7 +171,6 @@ class _Product:
                     "const unsigned shared = shared_address(dynamic_shared);",
                     *positions(self.frame, self.schedule.raster_group),
                     *printer.setup(),
-                    "",
                     *body,
                 ]
             ),
@@ -244,8 +246,7 @@ class _Printer:
             case Copy():
                 return self._copy(statement, ranges)
             case Mma():
-                blocks = tuple(self.fragments[side].tile.blocks for side in SIDES)
-                return mma_lines(statement, self.product.instruction, (blocks[0], blocks[1]))
+                return [multiply_line(statement)]
             case CommitGroup():
                 return ["commit_group();"]
             case WaitGroup(pending):
@@ -253,7 +254,7 @@ class _Printer:
             case Barrier():
                 return ["__syncthreads();"]
             case Store():
-                return ["", "// Epilogue", *self._results(statement, ranges).lines()]
+                return self._results(statement, ranges).lines()
             case _:
                 raise NotImplementedError(f"no CUDA text for {type(statement).__name__}")
 
@@ -309,6 +310,28 @@ class _Printer:
         )
 
 
+def _sections(body: Body) -> Iterator[tuple[list[str], Body]]:
+    """The block's statements under the headings that a reader looks for."""
+    store = next(i for i, s in enumerate(body) if isinstance(s, Store))
+    copies = [i for i, s in enumerate(body) if _loads(s)]
+    edges = [(0, "")]
+    if copies:
+        steady = [i for i in copies if isinstance(body[i], For)][:1]
+        edges += [(copies[0], "Prologue: fill the pipeline")]
+        edges += [(i, "Steady state: load ahead, multiply") for i in steady]
+        edges += [(max(steady or copies) + 1, "Drain: what is loaded already")]
+    edges.append((store, "Epilogue"))
+    ends = [start for start, _ in edges[1:]] + [len(body)]
+    for (start, title), end in zip(edges, ends, strict=True):
+        if part := body[start:end]:
+            yield ([f"// {title}"] if title else []), part
+
+
+def _loads(statement: Stmt) -> bool:
+    """True for a copy from global memory, and for a loop with one."""
+    return any(isinstance(s, Copy) and s.src.buffer in SIDES for s in walk((statement,)))
+
+
 def _plan(source: Buffer, shared: Buffer, threads: int, *, is_staged: bool) -> CopyPlan:
     """Vectors as wide as the alignment of the source's rows allows."""
     size = DTYPES[shared.dtype].size_bytes
@@ -332,8 +355,3 @@ def _sites(body: Body, ranges: Ranges) -> Iterator[Site]:
                 yield Site(statement, ranges)
             case _:
                 continue
-
-
-def entry_of(func: Func) -> str:
-    """Name of the kernel that a nest becomes."""
-    return REDUCE_ENTRY if func.name.endswith("_reduce") else ENTRY

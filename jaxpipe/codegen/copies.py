@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxpipe.codegen.swizzle import CHUNK_BYTES, Ints, Swizzle
+from jaxpipe.codegen.swizzle import CHUNK_BYTES, NONE, Ints, Swizzle
+
+SWIZZLE_PERIOD = 8  # rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ def copy_plan(
     assert row_bytes % vector_bytes == 0, f"vectors of {vector_bytes} in rows of {row_bytes}"
     per_row = row_bytes // vector_bytes
     if per_row <= threads:
-        at_once = threads // per_row
+        at_once = _rows_at_once(threads // per_row, swizzle)
         across, active = per_row, at_once * per_row
         steps = tuple(Step(r, 0) for r in range(0, rows, at_once))
     else:
@@ -73,6 +75,16 @@ def copy_plan(
     return CopyPlan(
         rows, row_bytes, vector_bytes, threads, swizzle, across, active, steps, xors, adds
     )
+
+
+def _rows_at_once(most: int, swizzle: Swizzle) -> int:
+    """Rows that the threads fill together: in step with the swizzle, so that offsets are constant
+    steps, even where some threads then have nothing to do."""
+    if swizzle == NONE:
+        return most
+    if most >= SWIZZLE_PERIOD:
+        return most // SWIZZLE_PERIOD * SWIZZLE_PERIOD
+    return 1 << (most.bit_length() - 1)
 
 
 def _constants(

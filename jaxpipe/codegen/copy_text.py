@@ -104,7 +104,7 @@ class Operand:
         pattern = self.plan.swizzle.text(row)
         if pattern == "0":
             return f"{start} + {column}"
-        return f"{start} + ({column} ^ ({pattern}) * {CHUNK_BYTES})"
+        return f"{start} + ({column} ^ {pattern} * {CHUNK_BYTES})"
 
     # ------------------------------------------------------------------ one copy
     def put(self, copy: Copy) -> list[str]:

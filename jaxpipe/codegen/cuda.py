@@ -144,39 +144,40 @@ def _parameter(buffer: Buffer, *, is_written: bool) -> str:
 
 
 def positions(frame: Frame, raster_group: int) -> list[str]:
-    """Where this block and this warp are: batch slowest, then splits, then grouped tiles."""
-    outer = [loop for loop in frame.grid if loop.var not in TILE_LOOPS]
+    """Where this block and this warp are: batch slowest, then splits, then grouped tiles.
+
+    Variables that can only be 0 do not occur in the nest and are not declared.
+    """
     counts = {loop.var: loop.stop for loop in frame.grid}
     rows, columns = counts["m0"], counts["n0"]
     lines = ["const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;"]
-    lines += [f"const int tile = blockIdx.x % {rows * columns};"]
     divisor = rows * columns
+    outer = [loop for loop in frame.grid if loop.var not in TILE_LOOPS and loop.stop > 1]
     for loop in reversed(outer):
-        lines.append(_outer_position(loop, divisor, is_slowest=loop is outer[0]))
+        wrap = "" if loop is outer[0] else f" % {loop.stop}"
+        lines.append(f"const int {loop.var} = blockIdx.x / {divisor}{wrap};")
         divisor *= loop.stop
-    lines += _tile_position(rows, columns, raster_group)
+    if rows * columns > 1:
+        lines.append(f"const int tile = blockIdx.x{f' % {rows * columns}' if outer else ''};")
+        lines += _tile_position(rows, columns, raster_group)
     along_m, along_n = frame.warp_counts
-    if any(loop.var == "wm" for loop in frame.warps):
-        lines.append(f"const int wm = warp % {along_m};" if along_m > 1 else "const int wm = 0;")
-    if any(loop.var == "wn" for loop in frame.warps):
-        lines.append(f"const int wn = warp / {along_m};" if along_n > 1 else "const int wn = 0;")
+    if along_m > 1:
+        lines.append(f"const int wm = warp % {along_m};" if along_n > 1 else "const int wm = warp;")
+    if along_n > 1:
+        lines.append(f"const int wn = warp / {along_m};" if along_m > 1 else "const int wn = warp;")
     return lines
-
-
-def _outer_position(loop: For, divisor: int, *, is_slowest: bool) -> str:
-    if loop.stop == 1:
-        return f"const int {loop.var} = 0;"
-    wrap = "" if is_slowest else f" % {loop.stop}"
-    return f"const int {loop.var} = blockIdx.x / {divisor}{wrap};"
 
 
 def _tile_position(rows: int, columns: int, group: int) -> list[str]:
     """Groups of `group` tile rows are walked column by column (their operands stay in L2)."""
     if rows == 1:
-        return ["const int m0 = 0, n0 = tile;"]
-    if columns == 1 or group == 1:
+        return ["const int n0 = tile;"]
+    if columns == 1:
+        return ["const int m0 = tile;"]
+    if group <= 1:
         return [f"const int m0 = tile / {columns}, n0 = tile % {columns};"]
-    group = min(group, rows)
+    if group >= rows:
+        return [f"const int m0 = tile % {rows}, n0 = tile / {rows};"]
     lines = [
         f"// Raster: {group} tile rows side by side.",
         f"const int group = tile / {group * columns}, inner = tile % {group * columns};",

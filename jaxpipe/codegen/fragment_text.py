@@ -161,21 +161,31 @@ def _shared_address(tile: Tile, offset: int, row: str, column: str) -> str:
     head = plus(plus("shared", str(offset)), f"{row} * {tile.row_bytes}")
     if pattern == "0":
         return f"{head} + {column}"
-    return f"{head} + (({column}) ^ ({pattern}) * {CHUNK_BYTES})"
+    return f"{head} + (({column}) ^ {pattern} * {CHUNK_BYTES})"
 
 
-def mma_lines(mma: Mma, instruction: MmaInstruction, blocks: tuple[int, int]) -> list[str]:
-    """acc += lhs_reg{s} * rhs_reg{t}: columns back and forth, so that operands are used again."""
-    lhs = f"lhs_reg[{expression(mma.lhs.stage)}]"
-    rhs = f"rhs_reg[{expression(mma.rhs.stage)}]"
-    columns = 2 * blocks[1]
-    return [
-        UNROLL,
-        f"for (int i = 0; i < {blocks[0]}; ++i)",
-        UNROLL,
-        f"  for (int c = 0; c < {columns}; ++c) {{",
-        f"    const int j = i % 2 ? {columns - 1} - c : c;",
-        f"    {instruction.name}(acc[i][j], {lhs}[i], {rhs}[j / 2][j % 2 * 2], "
-        f"{rhs}[j / 2][j % 2 * 2 + 1]);",
-        "  }",
-    ]
+def multiply_function(instruction: MmaInstruction, blocks: tuple[int, int]) -> str:
+    """CUDA text of the product of one slice of k on a warp tile."""
+    rows, columns = blocks[0], 2 * blocks[1]
+    kind = instruction.accumulator
+    return f"""\
+// acc += lhs * rhs on a warp tile, {instruction.k} deep: {rows} x {columns} tiles of 16 x 8.
+// Columns go back and forth, so that the last operand is used again.
+__device__ __forceinline__ void multiply({kind} (&acc)[{rows}][{columns}][4],
+                                         const unsigned (&lhs)[{rows}][4],
+                                         const unsigned (&rhs)[{blocks[1]}][4]) {{
+{UNROLL}
+  for (int i = 0; i < {rows}; ++i)
+{UNROLL}
+    for (int c = 0; c < {columns}; ++c) {{
+      const int j = i % 2 ? {columns - 1} - c : c;
+      {instruction.name}(acc[i][j], lhs[i], rhs[j / 2][j % 2 * 2], rhs[j / 2][j % 2 * 2 + 1]);
+    }}
+}}
+"""
+
+
+def multiply_line(mma: Mma) -> str:
+    """acc += lhs_reg{s} * rhs_reg{t}."""
+    lhs, rhs = expression(mma.lhs.stage), expression(mma.rhs.stage)
+    return f"multiply(acc, lhs_reg[{lhs}], rhs_reg[{rhs}]);"

@@ -39,30 +39,25 @@ class Swizzle:
         shift = f" >> {self.shift}" if self.shift else ""
         shifted = f"({row}{shift} & {self.mask})"
         scaled = f"{shifted} * {self.scale}" if self.scale > 1 else shifted
-        return f"({scaled} | {row} & {self.low})" if self.low else scaled
+        return f"({shifted} | {row} & {self.low})" if self.low else scaled
 
 
 NONE = Swizzle(0, 0)
 
 
 def swizzle(row_bytes: int, reader: Reader) -> Swizzle:
-    """The pattern for rows of 32, 64 or a multiple of 128 bytes; rows of one chunk need none.
+    """The pattern for rows of `row_bytes`, a multiple of 16.
 
-    reader "rows": ldmatrix of rows that follow each other. "words": 32-bit loads of 4 rows x 8
-    columns (tf32 stored along m or n). "bytes": ldmatrix of rows 0, 1, 4, 5, ... (8-bit elements
-    stored along m or n, four k apart in a register).
+    Rows of an odd number of 16-byte chunks spread over the banks by themselves; the fewer times
+    two divides the chunks, the fewer bits have to be permuted. reader "rows": ldmatrix of rows
+    that follow each other. "words": 32-bit loads of 4 rows x 8 columns (tf32 stored along m or n).
+    "bytes": ldmatrix of rows 0, 1, 4, 5, 8, ... (8-bit elements stored along m or n, four k in a
+    register; two-way conflicts are left where rows are odd multiples of 32 or 16 bytes).
     """
-    if row_bytes == CHUNK_BYTES:
-        return NONE
-    if reader == "words":
-        return Swizzle(0, 3, 2) if row_bytes % 128 == 0 else Swizzle(1, 1, 2)
-    if reader == "bytes" and row_bytes >= 64:
-        return Swizzle(1, 6, 1, low=1) if row_bytes % 128 == 0 else Swizzle(2, 3)
     if row_bytes % 128 == 0:
-        return Swizzle(0, 7)
-    return Swizzle(1, 3) if row_bytes == 64 else Swizzle(2, 1)
-
-
-def fits(row_bytes: int) -> bool:
-    """True when a row of this width can be swizzled: every pattern permutes its chunks."""
-    return row_bytes in (CHUNK_BYTES, 32, 64) or row_bytes % 128 == 0
+        return {"rows": Swizzle(0, 7), "words": Swizzle(0, 3, 2), "bytes": Swizzle(1, 6, low=1)}[
+            reader
+        ]
+    if row_bytes % 64 == 0:
+        return {"rows": Swizzle(1, 3), "words": Swizzle(1, 1, 2), "bytes": Swizzle(2, 3)}[reader]
+    return Swizzle(2, 1) if row_bytes % 32 == 0 else NONE

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from jaxpipe.errors import ToolchainError
 
 TENSOR_CORE = re.compile(r"\b(HMMA|IMMA|QMMA|DMMA|HGMMA|IGMMA|QGMMA|UTCHMMA)\b")
+COPY = re.compile(r"\b(LDGSTS|STS|UTMALDG)\b")
 _ENTRY = re.compile(r"^\.text\.(?P<name>\w+):")
 _LABEL = re.compile(r"^(?P<name>\.L_x_\d+):")
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?P<text>.+?)\s*;")
@@ -39,10 +40,15 @@ class Sass:
         return sum(1 for text in self.instructions if pattern.search(text))
 
     def main_loop(self) -> tuple[str, ...]:
-        """The shortest loop around tensor-core instructions; empty without one."""
+        """The shortest loop around tensor-core instructions, one that also copies to shared memory
+        before one that does not (a drain); empty without one."""
         bodies = [self.instructions[first : last + 1] for first, last in self.loops]
         busy = [b for b in bodies if tensor_instructions(b)]
-        return min(busy, key=len, default=())
+        return min(busy, key=lambda b: (not _copies(b), len(b)), default=())
+
+
+def _copies(body: tuple[str, ...]) -> bool:
+    return any(COPY.search(text) for text in body)
 
 
 def tensor_instructions(body: tuple[str, ...]) -> int:
