@@ -70,7 +70,7 @@ class RegisterSplit:
 
 REGISTER_SPLITS: dict[tuple[int, Copy], RegisterSplit] = {
     (1, "tma"): RegisterSplit(56, 248),
-    (2, "tma"): RegisterSplit(40, 232),
+    (2, "tma"): RegisterSplit(32, 240),
     (3, "tma"): RegisterSplit(32, 160),
     (1, "cp_async"): RegisterSplit(152, 248),
     (2, "cp_async"): RegisterSplit(80, 208),

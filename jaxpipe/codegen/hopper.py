@@ -8,13 +8,7 @@ hopper_epilogue and the device files beside this one. It must not know devices o
 from __future__ import annotations
 
 from jaxpipe.codegen.cuda import Frame, device_file, frame_of, positions, signature
-from jaxpipe.codegen.hopper_epilogue import (
-    epilogue,
-    finish_functions,
-    operands,
-    outputs,
-    value_type,
-)
+from jaxpipe.codegen.hopper_epilogue import epilogue
 from jaxpipe.codegen.hopper_instructions import wgmma_wrapper
 from jaxpipe.codegen.hopper_maps import operand_map, result_map
 from jaxpipe.codegen.hopper_nest import Nest, take_apart
@@ -27,6 +21,7 @@ from jaxpipe.codegen.hopper_source import (
     patch_position,
     tile_order,
 )
+from jaxpipe.codegen.hopper_values import finish_functions, operands, outputs, value_type
 from jaxpipe.codegen.reduce import reduce_lines
 from jaxpipe.codegen.text import indented
 from jaxpipe.geometry_hopper import Geometry, geometry
@@ -109,17 +104,19 @@ def _arguments(g: Geometry, nest: Nest) -> tuple[Argument, ...]:
             maps.append(_map_argument(result_map(g, output.buffer)))
         else:
             pointers.append(_pointer(output.buffer, ""))
-    return (*maps, *pointers, *(_pointer(buffer, "const ") for buffer in operands(nest.results)))
+    # not restrict: loads that may not pass a barrier stay near their use, out of registers
+    read = [_pointer(buffer, "const ", "") for buffer in operands(nest.results)]
+    return (*maps, *pointers, *read)
 
 
 def _map_argument(param: TensorMap) -> Argument:
     return Argument(f"const __grid_constant__ TensorMap {param.role}_map", param)
 
 
-def _pointer(buffer: Buffer, const: str) -> Argument:
+def _pointer(buffer: Buffer, const: str, restrict: str = "__restrict__ ") -> Argument:
     assert buffer.role is not None
     kind = ELEMENT_TYPES[buffer.dtype]
-    return Argument(f"{const}{kind}* __restrict__ {buffer.name}", Pointer(buffer.role))
+    return Argument(f"{const}{kind}* {restrict}{buffer.name}", Pointer(buffer.role))
 
 
 def _launch(g: Geometry, arguments: tuple[Argument, ...]) -> Launch:

@@ -11,10 +11,10 @@ __device__ __forceinline__ void stmatrix_x4(unsigned shared, unsigned r0, unsign
 
 __device__ __forceinline__ void stmatrix_x4_trans(unsigned shared, unsigned r0, unsigned r1,
                                                   unsigned r2, unsigned r3) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                   shared),
-               "r"(r0), "r"(r1), "r"(r2), "r"(r3)
-               : "memory");
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared),
+      "r"(r0), "r"(r1), "r"(r2), "r"(r3)
+      : "memory");
 }
 
 __device__ __forceinline__ void stmatrix_x2_trans(unsigned shared, unsigned r0, unsigned r1) {

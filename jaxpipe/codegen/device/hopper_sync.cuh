@@ -50,3 +50,9 @@ __device__ __forceinline__ void barrier_cluster_sync() {
 __device__ __forceinline__ void bar_sync_group(int warpgroup) {
   asm volatile("bar.sync %0, 128;" ::"r"(warpgroup) : "memory");
 }
+
+// x, computed anew wherever this stands: the compiler cannot move what depends on it out of a loop.
+__device__ __forceinline__ int opaque(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}

@@ -71,10 +71,10 @@ __device__ __forceinline__ void tma_load_multicast(unsigned short ranks, unsigne
 }
 
 __device__ __forceinline__ void tma_store(const TensorMap* map, unsigned shared, int c0, int c1) {
-  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::
-                   "l"(map),
-               "r"(shared), "r"(c0), "r"(c1)
-               : "memory");
+  asm volatile(
+      "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
+      "r"(shared), "r"(c0), "r"(c1)
+      : "memory");
 }
 
 __device__ __forceinline__ void tma_store(const TensorMap* map, unsigned shared, int c0, int c1,

@@ -19,8 +19,8 @@ __device__ __forceinline__ void wgmma_wait_group() {
 
 // A descriptor of a tile whose rows are 128 bytes, swizzled, from a multiple of 1024 bytes on.
 // Its low word holds the address and the bytes between panels of an MN-major tile, both in units
-// of 16 bytes: adding to it moves the start. The high word is fixed: 8 rows are 1024 bytes, 128-byte
-// swizzle.
+// of 16 bytes: adding to it moves the start. The high word is fixed: 8 rows are 1024 bytes,
+// 128-byte swizzle.
 __device__ __forceinline__ unsigned wgmma_descriptor_low(unsigned shared, unsigned panel_bytes) {
   return (shared & 0x3FFFFu) >> 4 | panel_bytes >> 4 << 16;
 }
