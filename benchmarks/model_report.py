@@ -31,6 +31,7 @@ from jaxpipe.problem import Layout, Matmul, Problem
 from jaxpipe.records import Record
 from jaxpipe.space import paper_space
 from jaxpipe.target import DEVICES, Device, HostDevice, host_device
+from jaxpipe.version import VERSION
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = HERE / "results"
@@ -168,17 +169,18 @@ def conv_1x1_range(predicted: Floats, published: Floats) -> tuple[float, float]:
 Predict = Callable[[Problem, Any, Any], Floats]
 TOP = (1, 10, 50)
 TIE_ORDERS = 50
+CLOCKS = {"wall": "wall clock, alone on the machine", "cpu": "processor time of one thread"}
 
 
 def best_in_k(paths: Iterable[pathlib.Path]) -> Iterator[Row]:
     """A row a recorded problem: how far the first 1, 10 and 50 get; then geometric means."""
     rows = []
-    for (device_name, key), records in grouped(paths).items():
+    for (device_name, clock, key), records in grouped(paths).items():
         problem, device = problem_from_key(key), device_of(device_name)
         seconds = np.array([quiet_s(r) for r in records])
         table = table_of([r.schedule for r in records])
         row: Row = {
-            "table": "best_in_k", "device": device_name, "problem": key,
+            "table": "best_in_k", "device": device_name, "clock": clock, "problem": key,
             "schedules": len(records), "best_s": float(seconds.min()),
             "median_s": float(np.median(seconds)), "xla_s": xla_s(records),
         }  # fmt: skip
@@ -214,11 +216,14 @@ def scores(predicted: Floats, seconds: Floats) -> Row:
 
 def summaries(rows: list[Row]) -> Iterator[Row]:
     """Geometric means over the problems of each device."""
-    by_device: dict[str, list[Row]] = defaultdict(list)
+    by_device: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
-        by_device[row["device"]].append(row)
-    for device_name, group in by_device.items():
-        row = {"table": "best_in_k_summary", "device": device_name, "problems": len(group)}
+        by_device[row["device"], row["clock"]].append(row)
+    for (device_name, clock), group in by_device.items():
+        row = {
+            "table": "best_in_k_summary", "device": device_name, "clock": clock,
+            "problems": len(group), "schedules": sum(r["schedules"] for r in group),
+        }  # fmt: skip
         for model in ("analytical", "bottleneck"):
             row[model] = {
                 f"top_{k}": float(np.exp(np.mean([np.log(r[model][f"top_{k}"]) for r in group])))
@@ -227,15 +232,16 @@ def summaries(rows: list[Row]) -> Iterator[Row]:
         yield row
 
 
-def grouped(paths: Iterable[pathlib.Path]) -> dict[tuple[str, str], list[Record]]:
-    """Successful records by device and problem; the last of a schedule counts."""
-    found: dict[tuple[str, str], dict[Any, Record]] = defaultdict(dict)
+def grouped(paths: Iterable[pathlib.Path]) -> dict[tuple[str, str, str], list[Record]]:
+    """Successful records by device, clock and problem; the last of a schedule counts."""
+    found: dict[tuple[str, str, str], dict[Any, Record]] = defaultdict(dict)
     for path in paths:
         with gzip.open(path, "rt") as lines:
             for line in lines:
                 record = Record.from_json(line)
                 if record.measurement.status == "ok":
-                    found[record.device, record.problem][record.schedule] = record
+                    clock = dict(record.versions).get("clock", "wall")
+                    found[record.device, clock, record.problem][record.schedule] = record
     return {key: list(records.values()) for key, records in found.items()}
 
 
@@ -338,7 +344,8 @@ def _best_in_k_text(rows: list[Row]) -> Iterator[str]:
         )
     for r in (r for r in rows if r["table"] == "best_in_k_summary"):
         cells = " | ".join(_shares(r[m]) for m in ("analytical", "bottleneck"))
-        yield f"| **{r['device']}, geometric mean of {r['problems']}** | | | | {cells} |"
+        mean = f"{r['device']} ({CLOCKS[r['clock']]}), geometric mean of {r['problems']}"
+        yield f"| **{mean}** | {r['schedules']} | | | {cells} |"
 
 
 def _shares(score: Row) -> str:
@@ -366,7 +373,8 @@ def main() -> None:
         print(text)
         return
     RESULTS.mkdir(exist_ok=True)
-    lines = [json.dumps({**row, "command": COMMAND}, sort_keys=True) + "\n" for row in rows]
+    common = {"kind": "model", "command": COMMAND, "versions": {"jaxpipe": VERSION}}
+    lines = [json.dumps({**common, **row}, sort_keys=True) + "\n" for row in rows]
     (RESULTS / "model.jsonl").write_text("".join(lines))
     (RESULTS / "model.md").write_text(text)
 
