@@ -22,7 +22,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
         "records",
         "keys",
     ),
-    ("ptx", "ir", "model", "space", "tuned", "toolchain"),
+    ("ptx", "ir", "model", "space", "tuned", "residual", "toolchain"),
     ("transform",),
     ("codegen",),
     ("choose", "compiler"),

@@ -120,26 +120,28 @@ class ListSampler(BaseSampler, abc.ABC):  # type: ignore[misc]
 
     # ------------------------------------------------------------------ the study, read
     def history(self, study: Study, before: int | None = None) -> History:
-        """What `study` knows, in rows; trials outside the list are passed over.
+        """What `study` knows, in rows: of each row its latest trial; others are passed over.
 
         before: the number of the trial that asks, which is no knowledge itself.
         """
         sign = self._sign(study)
-        rows, values, failed, pending = [], [], [], []
         trials = [t for t in study.get_trials(deepcopy=False) if t.number != before]
+        latest: dict[int, FrozenTrial] = {}
         for trial in trials:
             row = self.candidates.row(trial.params or fixed_params(trial))
-            if row is None:
-                continue
+            if row is not None:
+                latest[row] = trial
+        measured, failed, pending = [], [], []
+        for row, trial in sorted(latest.items(), key=lambda pair: pair[1].number):
             value = self._value(trial, sign)
             if trial.state in (TrialState.RUNNING, TrialState.WAITING):
                 pending.append(row)
             elif value is None:
                 failed.append(row)
             else:
-                rows.append(row)
-                values.append(value)
-        return History(_rows(rows), np.array(values), _rows(failed), _rows(pending), len(trials))
+                measured.append((row, value))
+        rows, values = _rows(r for r, _ in measured), np.array([v for _, v in measured])
+        return History(rows, values, _rows(failed), _rows(pending), len(trials))
 
     def is_exhausted(self, study: Study) -> bool:
         """True when no candidate is left to propose."""
