@@ -14,7 +14,14 @@ pytestmark = pytest.mark.xla_gpu
 from benchmarks import gpu_compile, hlo  # noqa: E402
 from jaxpipe.problem import Epilogue, Layout, Matmul  # noqa: E402
 from jaxpipe.runtime import launch  # noqa: E402
-from tests.xla_gpu.programs import kinds, layouts_are_row_major, ours, shape, stand_in  # noqa: E402
+from tests.xla_gpu.programs import (  # noqa: E402
+    XLA_SLICES_IN_PLACE,
+    kinds,
+    layouts_are_row_major,
+    ours,
+    shape,
+    stand_in,
+)
 
 M, N, K = 512, 3072, 768
 
@@ -76,6 +83,7 @@ def test_calls_and_xlas_kernels_share_one_cuda_graph(target) -> None:
     assert program.loose == ()
 
 
+@XLA_SLICES_IN_PLACE
 def test_a_scan_hands_slices_of_its_weights_over_without_copying(target) -> None:
     kernel = stand_in(Matmul(M, K, K, epilogue=Epilogue(bias="column")))
 
@@ -93,6 +101,7 @@ def test_a_scan_hands_slices_of_its_weights_over_without_copying(target) -> None
     assert copied <= 2 * M * K + 1024  # the carry, once; never the weights
 
 
+@XLA_SLICES_IN_PLACE
 def test_a_slice_that_would_be_misaligned_is_copied_first(target) -> None:
     """12 biases of 770 elements start at multiples of 1540 bytes: kernels need 16."""
     n = 770

@@ -17,7 +17,13 @@ import jaxpipe  # noqa: E402
 from benchmarks import gpu_compile, hlo  # noqa: E402
 from benchmarks.models import bert, gpt2  # noqa: E402
 from benchmarks.models.products import JAXPIPE, XLA  # noqa: E402
-from tests.xla_gpu.programs import kinds, layouts_are_row_major, ours, shape  # noqa: E402
+from tests.xla_gpu.programs import (  # noqa: E402
+    XLA_SLICES_IN_PLACE,
+    kinds,
+    layouts_are_row_major,
+    ours,
+    shape,
+)
 
 TARGETS = ("h200", "a100")
 DTYPE = jnp.bfloat16
@@ -176,6 +182,7 @@ def test_no_transpose_or_copy_is_added_around_our_calls(programs) -> None:
     assert all(layouts_are_row_major(i) for i in ours(hlo.parse(mine.text)))
 
 
+@XLA_SLICES_IN_PLACE
 def test_a_scan_reads_its_stacked_weights_in_place() -> None:
     """XLA copies each slice before cuBLAS calls with epilogues; ours take the slice as it lies."""
     mine, theirs = sides("scanned gpt2", "h200")
