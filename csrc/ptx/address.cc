@@ -6,6 +6,8 @@
 namespace jaxpipe::ptx {
 namespace {
 
+constexpr uint32_t kWordBytes = 4;
+
 std::string Hex(uint64_t value) {
   std::ostringstream out;
   out << "0x" << std::hex << value;
@@ -46,8 +48,12 @@ bool ResolveLocal(Step& s, uint64_t offset, uint32_t size, int lane, Location* o
     s.Fault(HazardKind::kLocalBounds, lane, offset, Sized("local address", offset, size));
     return false;
   }
-  *out = Location{Space::kLocal, nullptr, offset, nullptr,
-                  &s.warp.local[static_cast<size_t>(lane) * bytes + offset]};
+  *out = Location{Space::kLocal,
+                  nullptr,
+                  offset,
+                  nullptr,
+                  &s.warp.local[static_cast<size_t>(lane) * bytes + offset],
+                  size};
   return true;
 }
 
@@ -87,7 +93,8 @@ bool ResolveShared(Step& s, uint64_t address, uint32_t size, uint32_t alignment,
   return true;
 }
 
-bool Resolve(Step& s, Space space, uint64_t address, uint32_t size, int lane, Location* out) {
+bool Resolve(Step& s, Space space, uint64_t address, uint32_t size, int lane, Location* out,
+             bool overhangs) {
   if (space == Space::kGeneric) {
     switch (address >> kWindowShift) {
       case kSharedWindow >> kWindowShift:
@@ -108,9 +115,12 @@ bool Resolve(Step& s, Space space, uint64_t address, uint32_t size, int lane, Lo
   if (space == Space::kLocal) return ResolveLocal(s, address, size, lane, out);
   if (space == Space::kParam) return ResolveParam(s, address, size, lane, out);
   uint64_t offset = 0;
-  const Buffer* buffer = FindBuffer(s, address, size, lane, &offset);
+  uint32_t inside = size;
+  if (overhangs && size == kWordBytes)
+    while (inside > 1 && s.cluster.global.Find(address, inside, &offset) == nullptr) --inside;
+  const Buffer* buffer = FindBuffer(s, address, inside, lane, &offset);
   if (buffer == nullptr) return false;
-  *out = Location{Space::kGlobal, nullptr, offset, buffer, buffer->data + offset};
+  *out = Location{Space::kGlobal, nullptr, offset, buffer, buffer->data + offset, inside};
   return true;
 }
 

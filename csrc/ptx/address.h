@@ -15,10 +15,14 @@ struct Location {
   uint64_t offset = 0;             // in the shared memory, the buffer, the lane's local memory
   const Buffer* buffer = nullptr;  // of global memory
   uint8_t* data = nullptr;
+  uint32_t inside = 0;  // bytes of the access that lie inside the buffer
 };
 
 // Where `size` bytes at `address` lie. On a fault it is reported and false returned.
-bool Resolve(Step& s, Space space, uint64_t address, uint32_t size, int lane, Location* out);
+// A load of an aligned word whose first bytes are a buffer's last may overhang its end, as hardware
+// allows: `overhangs` says that the caller copes with `inside` < size.
+bool Resolve(Step& s, Space space, uint64_t address, uint32_t size, int lane, Location* out,
+             bool overhangs = false);
 // The same for shared memory alone, with an alignment of its own.
 bool ResolveShared(Step& s, uint64_t address, uint32_t size, uint32_t alignment, int lane,
                    Location* out);

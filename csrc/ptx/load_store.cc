@@ -53,12 +53,13 @@ struct Access {
   Space space = Space::kGlobal;
 };
 
-bool ResolveAll(Step& s, uint32_t size, Access* access) {
+bool ResolveAll(Step& s, uint32_t size, Access* access, bool overhangs = false) {
   bool good = true;
   ForLanes(s.mask, [&](int lane) {
     if (!good) return;
     access->address[lane] = AddressOf(s, lane);
-    good = Resolve(s, SpaceOf(s.ins), access->address[lane], size, lane, &access->at[lane]);
+    good =
+        Resolve(s, SpaceOf(s.ins), access->address[lane], size, lane, &access->at[lane], overhangs);
   });
   if (good) access->space = access->at[FirstLane(s.mask)].space;
   return good;
@@ -78,12 +79,14 @@ void CheckRead(Step& s, const Location& at, uint64_t address, uint32_t size, int
   if (at.space == Space::kShared)
     at.cta->shadow.Read(s.Who(lane), static_cast<uint32_t>(at.offset), size);
   else if (at.space == Space::kGlobal && at.buffer->written != nullptr)
-    GlobalForRead(s, address, size, 1, lane);
+    GlobalForRead(s, address, at.inside, 1, lane);
 }
 
-uint64_t LoadElement(const uint8_t* from, int width, bool is_signed) {
+// Bytes of a word that lie behind the end of the buffer are poison.
+uint64_t LoadElement(const uint8_t* from, int width, uint32_t inside, bool is_signed) {
   uint64_t value = 0;
-  std::memcpy(&value, from, width);
+  if (inside < static_cast<uint32_t>(width)) value = ~uint64_t{0} >> (64 - 8 * width);
+  std::memcpy(&value, from, std::min<uint32_t>(inside, width));
   if (is_signed) {
     const int rest = 64 - 8 * width;
     value = static_cast<uint64_t>(static_cast<int64_t>(value << rest) >> rest);
@@ -95,16 +98,18 @@ Flow Load(Step& s) {
   const uint32_t width = s.ins.width;
   const uint32_t size = width * s.ins.list_size;
   Access access;
-  if (!ResolveAll(s, size, &access)) return Flow::kStop;
+  if (!ResolveAll(s, size, &access, s.ins.list_size == 1)) return Flow::kStop;
   Count(s, access, size);
   const bool is_signed = (s.ins.flags & kSigned) != 0;
   uint32_t* to[8];
   for (int i = 0; i < s.ins.list_size; ++i) to[i] = s.warp.Reg(s.ListAt(i));
   ForLanes(s.mask, [&](int lane) {
     const Location& at = access.at[lane];
+    const bool overhanging = at.space == Space::kGlobal && at.inside < size;
     if (s.checks()) CheckRead(s, at, access.address[lane], size, lane);
     for (int i = 0; i < s.ins.list_size; ++i) {
-      const uint64_t value = LoadElement(at.data + i * width, width, is_signed);
+      const uint64_t value =
+          LoadElement(at.data + i * width, width, overhanging ? at.inside : width, is_signed);
       if (HasWideRegisters(s.ins))
         Put<uint64_t>(to[i], lane, value);
       else
