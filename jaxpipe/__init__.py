@@ -1,5 +1,6 @@
 """jaxpipe: pipelined matrix products and convolutions for JAX."""
 
+from jaxpipe.doctor import doctor
 from jaxpipe.ops.conv import conv_general_dilated
 from jaxpipe.ops.coverage import coverage
 from jaxpipe.ops.dot import dot_general, einsum
@@ -14,6 +15,7 @@ __all__ = [
     "conv",
     "conv_general_dilated",
     "coverage",
+    "doctor",
     "dot",
     "dot_general",
     "einsum",

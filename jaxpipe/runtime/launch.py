@@ -53,7 +53,11 @@ def call(
     results = _results(compiled)
     sizes = tuple(recipe.Buffer(role, _bytes_of(role, value)) for role, value in values.items())
     attributes = _attributes(compiled, sizes, _buffers(results), executor)
-    targets.register()
+    if not targets.is_registered(TARGETS[executor]):
+        raise UnsupportedError(
+            f"executor {executor!r} needs FFI handler {TARGETS[executor]}, this build of the "
+            f"extension has {', '.join(targets.register())}"
+        )
     arrays = jax.ffi.ffi_call(TARGETS[executor], list(results.values()))(
         *values.values(), **attributes
     )

@@ -123,6 +123,21 @@ def expected(problem: Problem, operands: Operands, rows: Array, cols: Array) -> 
     return (out, acc) if problem.epilogue.save_preactivation else (out,)
 
 
+def sampled_error(
+    problem: Problem, operands: Operands, results: tuple[jax.Array, ...], samples: int = 64
+) -> float:
+    """Largest error of up to `samples` rows x columns against float64, relative to `tolerance`."""
+    rng = np.random.default_rng(0)
+    rows = np.sort(rng.permutation(problem.batch_size * problem.m)[:samples])
+    cols = np.sort(rng.permutation(problem.n)[:samples])
+    worst = 0.0
+    for y, wanted in zip(results, expected(problem, operands, rows, cols), strict=True):
+        got = np.asarray(y).reshape(-1, problem.n)[rows][:, cols].astype(np.float64)
+        scaled = np.abs(got - wanted) / np.maximum(1.0, np.abs(wanted))
+        worst = float(np.maximum(worst, np.max(scaled, initial=0.0)))
+    return worst / max(tolerance(problem), 1e-12)
+
+
 def tolerance(problem: Problem) -> float:
     """Largest admissible |got - expected| / max(1, |expected|) for `random_operands`.
 
