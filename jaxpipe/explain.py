@@ -100,7 +100,15 @@ def _site_text(
 
 # ---------------------------------------------------------------------- command line
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`matmul M N K` or `conv2d N H W C OUT KH KW`, and what they are computed in and on."""
+    """A problem, what it is computed on, and where the drawing goes."""
+    add_problem_arguments(parser)
+    parser.add_argument("--target", default="h200", help=f"{HOST}, {', '.join(DEVICES)}")
+    parser.add_argument("--schedule", default="", help="field=value,... over the chosen one")
+    parser.add_argument("--plot", default="", metavar="FILE.png", help="draw timeline and roofline")
+
+
+def add_problem_arguments(parser: argparse.ArgumentParser) -> None:
+    """`matmul M N K` or `conv2d N H W C OUT KH KW`, and what they are computed in."""
     parser.add_argument("op", choices=("matmul", "conv2d"))
     parser.add_argument("sizes", type=int, nargs="+", help="m n k | n h w c out kh kw")
     parser.add_argument("--batch", type=int, nargs="*", default=[], help="batch sizes of a matmul")
@@ -113,9 +121,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--residual", action="store_true")
     parser.add_argument("--stride", type=int, default=1, help="of a conv2d, both ways")
     parser.add_argument("--padding", type=int, default=0, help="of a conv2d, every side")
-    parser.add_argument("--target", default="h200", help=f"{HOST}, {', '.join(DEVICES)}")
-    parser.add_argument("--schedule", default="", help="field=value,... over the chosen one")
-    parser.add_argument("--plot", default="", metavar="FILE.png", help="draw timeline and roofline")
 
 
 def run(args: argparse.Namespace) -> int:
