@@ -26,6 +26,7 @@ from jaxpipe.tune.problem_space import ProblemSpace, problem_space
 from jaxpipe.tune.progress import Progress
 from jaxpipe.tune.sampler import PriorSampler
 from jaxpipe.tune.study import Budget, Study, Tuning
+from jaxpipe.tune.workers import TableCrew
 
 EPILOGUE_WORDS = ("bias", "row_bias", "residual", "preactivation", *ACTIVATIONS[1:])
 
@@ -226,6 +227,8 @@ def study_of(problem: Problem, args: argparse.Namespace, crew: Crew | None = Non
     learnt = None if args.no_residual else residual.shipped(executor)
     space = problem_space(problem, target, learnt)
     jobs = args.jobs or int(str(settings.get("JAXPIPE_COMPILE_JOBS")))
+    if crew is None and args.workers:
+        crew = TableCrew(args.storage, f"{executor} {target.name} {problem.key}", target.name)
     return Study(
         space,
         executor,

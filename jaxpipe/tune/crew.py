@@ -66,6 +66,16 @@ class LocalCrew:
         self._waiting.popleft()
         return outcome
 
+    def leftovers(self) -> list[tuple[Job, Outcome]]:
+        """None: what dies with this process was not finished."""
+        return []
+
+    def confirm_leftovers(self) -> None:
+        """Nothing to confirm."""
+
+    def confirm(self, outcome: Outcome) -> None:
+        """Nothing is kept here."""
+
     def close(self) -> None:
         """End all children."""
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -131,6 +141,16 @@ class ReplayCrew:
         return Outcome(
             job.number, found, versions=(("replay", self._replay.name),), worker="replay"
         )
+
+    def leftovers(self) -> list[tuple[Job, Outcome]]:
+        """None: what dies with this process was not finished."""
+        return []
+
+    def confirm_leftovers(self) -> None:
+        """Nothing to confirm."""
+
+    def confirm(self, outcome: Outcome) -> None:
+        """Nothing is kept here."""
 
     def close(self) -> None:
         """Nothing to let go of."""

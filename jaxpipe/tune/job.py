@@ -119,5 +119,14 @@ class Crew(Protocol):
     def collect(self) -> Outcome:
         """Wait for the next finished job, the oldest first where several are."""
 
+    def leftovers(self) -> list[tuple[Job, Outcome]]:
+        """Outcomes that were finished for a tuner that is no more."""
+
+    def confirm_leftovers(self) -> None:
+        """What `leftovers` gave is in the ledger."""
+
+    def confirm(self, outcome: Outcome) -> None:
+        """A collected outcome is in the ledger: nobody need keep it."""
+
     def close(self) -> None:
         """Let go of processes and connections; jobs under way are dropped."""

@@ -107,6 +107,7 @@ class Study:
         Raises TuningError when no candidate worked, with every reason.
         """
         self._study = patiently(self._open)
+        self._take_in_leftovers()
         self._take_in_ledger()
         self._take_up_abandoned()
         self._plant_seeds()
@@ -124,6 +125,17 @@ class Study:
             sampler=self.sampler,
             load_if_exists=True,
         )
+
+    def _take_in_leftovers(self) -> None:
+        """File what workers finished after the tuner that asked for it had died."""
+        for job, outcome in self.crew.leftovers():
+            rows = [self.space.row(schedule) for schedule in job.schedules]
+            self.ledger.append(
+                told.record_of(self.space, row, self.executor, outcome, index)
+                for index, row in enumerate(rows)
+                if row is not None
+            )
+        self.crew.confirm_leftovers()
 
     def _take_in_ledger(self) -> None:
         """Tell the study what the ledger knows and it does not: after a crash, in a new storage."""
@@ -239,6 +251,7 @@ class Study:
         trial, row = self._running.pop(outcome.number)
         record = told.record_of(self.space, row, self.executor, outcome)
         self.ledger.append([record])
+        self.crew.confirm(outcome)
         measured = record.measurement
         if measured.baseline_s and not self._baseline_s():
             self._set_baseline(measured.baseline_s[0])
@@ -315,6 +328,7 @@ class Study:
             for index, row in enumerate(rows)
         ]
         self.ledger.append(records)
+        self.crew.confirm(outcome)
         return records
 
     def _recorded(self, row: int) -> Record:
