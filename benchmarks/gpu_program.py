@@ -88,7 +88,14 @@ class Report:
 
     def to_json(self) -> str:
         """One line."""
-        row = dataclasses.asdict(self) | {"floor_s": self.floor_s, "versions": versions()}
+        row = {
+            "kind": "gpu_program",
+            "device": f"none: compiled for {self.target}",
+            **dataclasses.asdict(self),
+            "floor_s": self.floor_s,
+            "versions": versions(),
+            "command": " ".join(["python", "benchmarks/gpu_program.py", *sys.argv[1:]]),
+        }
         return json.dumps(row, sort_keys=True)
 
 

@@ -5,16 +5,16 @@ In: operands by role. Out: results. It must not know how a schedule is chosen.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 
+from jaxpipe.compiler import compile_kernel
 from jaxpipe.errors import UnsupportedError
 from jaxpipe.kernel import BufferRole
 from jaxpipe.problem import Problem
-from jaxpipe.runtime import host, launch
+from jaxpipe.runtime import device, host, launch
 from jaxpipe.schedule import GpuSchedule, HostSchedule, Schedule
 
 
@@ -28,8 +28,9 @@ def run(
 ) -> tuple[jax.Array, ...]:
     """`(y,)` or `(y, preactivation)` of `problem` by `schedule`; traceable.
 
-    Raises UnsupportedError when the schedule is not of the executor's kind, and whatever the
-    compiler raises.
+    arch: what a GPU kernel is made for; "" is the one kind of GPU that this process sees, or
+    JAXPIPE_TARGET. Raises UnsupportedError when the schedule is not of the executor's kind, and
+    whatever the compiler raises.
     """
     if executor == "host":
         if not isinstance(schedule, HostSchedule):
@@ -38,6 +39,5 @@ def run(
         return host.call(problem, schedule, operands["lhs"], operands["rhs"], bias, residual)
     if not isinstance(schedule, GpuSchedule):
         raise UnsupportedError(f"executor {executor!r} takes a GpuSchedule, got {schedule}")
-    compiler: Any = importlib.import_module("jaxpipe.compiler")
-    compiled = compiler.compile_kernel(problem, schedule, arch)
+    compiled = compile_kernel(problem, schedule, arch or device.resolve(()).arch)
     return launch.call(compiled, operands, executor=executor)

@@ -50,9 +50,8 @@ def call(
     if problem.is_empty:
         return tuple(jnp.zeros(shape, dtype) for _ in range(outputs))
     values = _ordered(compiled, operands)
-    results = _results(compiled)
-    sizes = tuple(recipe.Buffer(role, _bytes_of(role, value)) for role, value in values.items())
-    attributes = _attributes(compiled, sizes, _buffers(results), executor)
+    results = results_of(compiled)
+    attributes = attributes_of(compiled, values, executor)
     if not targets.is_registered(TARGETS[executor]):
         raise UnsupportedError(
             f"executor {executor!r} needs FFI handler {TARGETS[executor]}, this build of the "
@@ -80,7 +79,15 @@ def _ordered(
     return {role: operands[role] for role in OPERAND_ORDER if role in operands}
 
 
-def _results(compiled: CompiledKernel) -> dict[BufferRole, jax.ShapeDtypeStruct]:
+def attributes_of(
+    compiled: CompiledKernel, operands: Mapping[BufferRole, jax.Array], executor: Executor
+) -> dict[str, object]:
+    """What travels in the call: recipe, names, key, and the executor's form of the kernel."""
+    sizes = tuple(recipe.Buffer(role, _bytes_of(role, value)) for role, value in operands.items())
+    return _attributes(compiled, sizes, _buffers(results_of(compiled)), executor)
+
+
+def results_of(compiled: CompiledKernel) -> dict[BufferRole, jax.ShapeDtypeStruct]:
     """Results of the custom call in order: what the kernel writes, its workspace last."""
     problem = compiled.kernel.problem
     out = jax.ShapeDtypeStruct(result_shape(problem), jnp.dtype(problem.out_dtype))
@@ -113,7 +120,6 @@ def _attributes(
     results: tuple[recipe.Buffer, ...],
     executor: Executor,
 ) -> dict[str, object]:
-    """What travels in the call: recipe, names, key, and the executor's form of the kernel."""
     encoded = recipe.encode(compiled.kernel, operands, results)
     attributes: dict[str, object] = {
         "recipe": np.array(encoded.words, np.int64),

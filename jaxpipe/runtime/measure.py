@@ -62,7 +62,7 @@ def measure(
 def _bench(problem: Problem, executor: Executor, plan: Plan) -> Bench:
     """Operands, references and buffers of the problem that is being tuned."""
     groups = operand_groups(problem, executor, plan)
-    check = _Check(problem, groups[0])
+    check = Check(problem, groups[0])
     return Bench(groups, check.outputs, check, plan)
 
 
@@ -89,7 +89,7 @@ def _function(
     return lambda operands: execute.run(problem, schedule, operands, executor=executor, arch=arch)
 
 
-class _Check:
+class Check:
     """Largest error of a program's results relative to the problem's tolerance.
 
     Every element is compared with XLA's exact formulation, a sample of the first set with float64
@@ -104,15 +104,12 @@ class _Check:
         exact = jax.jit(lambda operands: function(**operands))
         self._exact = [exact(operands) for operands in group]
         self.outputs = jax.eval_shape(exact, group[0])
-        rng = np.random.default_rng(0)
-        m, n = problem.batch_size * problem.m, problem.n
-        self._rows = np.sort(rng.permutation(m)[:SAMPLED])
-        self._cols = np.sort(rng.permutation(n)[:SAMPLED])
-        self._sampled = reference.expected(problem, group[0], self._rows, self._cols)
+        self._first = group[0]
         self._digests: dict[str, list[int]] = {}
 
     def __call__(self, name: str, results: Sequence[tuple[jax.Array, ...]]) -> float:
-        errors = [self._sampled_error(results[0])]
+        sampled = reference.sampled_error(self._problem, self._first, results[0], SAMPLED)
+        errors = [sampled * self._limit]
         for got, wanted in zip(results, self._exact, strict=True):
             errors += [float(_error(g, w)) for g, w in zip(got, wanted, strict=True)]
         digests = [int(_digest(y)) for got in results for y in got]
@@ -120,14 +117,6 @@ class _Check:
         if name == BASELINE:
             return error / 8
         return error if self._digests.setdefault(name, digests) == digests else math.inf
-
-    def _sampled_error(self, got: tuple[jax.Array, ...]) -> float:
-        worst = 0.0
-        for y, wanted in zip(got, self._sampled, strict=True):
-            flat = y.reshape(-1, self._problem.n)[self._rows][:, self._cols]
-            error = np.abs(np.asarray(flat).astype(np.float64) - wanted)
-            worst = np.maximum(worst, np.max(error / np.maximum(1.0, np.abs(wanted)), initial=0.0))
-        return float(worst)
 
 
 @jax.jit  # type: ignore[untyped-decorator]

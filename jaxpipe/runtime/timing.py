@@ -111,7 +111,7 @@ class _Arena:
         return elapsed / (candidate.repeats * len(self.groups[0]))
 
     def _poison(self) -> Any:
-        return jax.block_until_ready(jax.tree.map(_poison, self._outputs))
+        return jax.block_until_ready(jax.tree.map(poison, self._outputs))
 
 
 class Bench:
@@ -240,7 +240,8 @@ def _measurement(c: _Candidate, pair: _Candidate, load: float) -> Measurement:
     return Measurement("ok", tuple(c.samples_s), tuple(pair.samples_s), "", c.max_error, load)
 
 
-def _poison(struct: jax.ShapeDtypeStruct) -> jax.Array:
+def poison(struct: jax.ShapeDtypeStruct) -> jax.Array:
+    """An array full of a value that no correct result has: NaN, or the least integer plus one."""
     if jnp.issubdtype(struct.dtype, jnp.inexact):
         return jnp.full(struct.shape, jnp.nan, struct.dtype)
     return jnp.full(struct.shape, jnp.iinfo(struct.dtype).min + 1, struct.dtype)

@@ -11,7 +11,7 @@ import zlib
 from dataclasses import dataclass, replace
 
 from jaxpipe import _native
-from jaxpipe.kernel import Kernel, Launch, Pointer, Scalar, TensorMap
+from jaxpipe.kernel import CompiledKernel, Kernel, Launch, Pointer, Scalar, TensorMap
 from jaxpipe.problem import Matmul
 from jaxpipe.runtime import recipe
 from jaxpipe.runtime.recipe import Buffer
@@ -225,3 +225,20 @@ def unload_and_execute(call: Call) -> tuple[int, tuple[int, int], tuple[int, str
     stream_ = stream(0)
     invoke(INITIALIZE, call, stream_)
     return _native.cuda_unload(), _native.cuda_modules(), invoke(EXECUTE, call, stream_)
+
+
+def direct(target: str):
+    """A kernel that writes nothing, measured outside of XLA: Measurement, and the driver's log."""
+    from jaxpipe.runtime.direct import DirectBench
+    from jaxpipe.runtime.timing import Plan
+
+    problem = Matmul(32, 16, 64)
+    params = (Pointer("lhs"), Pointer("rhs"), Pointer("out"))
+    kernel = Kernel(
+        "idle", "", target, problem, GpuSchedule(),
+        (Launch("idle", (1, 1, 1), (32, 1, 1), 0, params),),
+    )  # fmt: skip
+    image = f"{target}\nidle 8 8 8\n".encode()
+    compiled = CompiledKernel(kernel, f"idle {target}", "", image, (), "fake")
+    bench = DirectBench(problem, plan=Plan(rotate_bytes=1, max_sets=2))
+    return bench.measure(compiled), log()

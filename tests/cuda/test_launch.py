@@ -206,3 +206,17 @@ def test_a_second_driver_is_refused(child) -> None:
     message = child(machine.set_other_driver)
     assert "already open from" in message
     assert "/nowhere/libcuda.so" in message
+
+
+def test_a_kernel_that_writes_nothing_is_wrong_not_fast(child) -> None:
+    measured, log = child(machine.direct, "sm_90a")
+    assert measured.status == "wrong_result"
+    assert "nan times its limit" in measured.reason
+    assert len(launches(log)) == 2
+
+
+def test_a_kernel_that_cannot_be_loaded_is_a_status(child) -> None:
+    measured, log = child(machine.direct, "sm_80")
+    assert measured.status == "launch_failed"
+    assert "CUDA_ERROR_NO_BINARY_FOR_GPU" in measured.reason
+    assert log == []
