@@ -1,166 +1,94 @@
-"""Measure every schedule of csrc/host for a few problems, to judge models and samplers by.
+#!/usr/bin/env python3
+"""Record every host schedule of some products: python tuning/record_host.py 512x768x3072 ...
 
-    python tuning/record_host.py [--seconds 105] [--out FILE] [--only TEXT] [--clock wall|cpu]
-
-Writes one record a line (jaxpipe.records.Record), schedules of a problem in random order, and goes
-on where it stopped: run it again until it says that nothing is left. With the wall clock run it
-alone on the machine. The cpu clock counts the processor time of one thread (threads=1, no XLA
-beside it), which other processes disturb little; a record says which clock it holds.
+Writes recorded/host_<device>_<clock>.jsonl.gz, one ledger record a schedule, for replay by
+compare_samplers.py. --clock cpu takes the processor time of one thread, which other processes
+hardly disturb; wall takes the wall clock of all threads and needs the machine alone. Shapes are
+MxNxK or BxMxNxK, float32. Schedules take turns in rounds, so that drift falls on all alike.
 """
 
-from __future__ import annotations
-
 import argparse
+import dataclasses
 import gzip
-import os
 import pathlib
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 import jax
 
-from jaxpipe.keys import problem_from_key
-from jaxpipe.problem import Layout, Matmul, Problem
+from jaxpipe.model import host as host_model
+from jaxpipe.problem import Matmul
 from jaxpipe.records import Measurement, Record
 from jaxpipe.runtime import execute, reference
-from jaxpipe.runtime.measure import measure
-from jaxpipe.runtime.timing import Plan
-from jaxpipe.schedule import HostSchedule
 from jaxpipe.space import host_space
-from jaxpipe.target import HostDevice, host_device
+from jaxpipe.target import host_device
 from jaxpipe.version import VERSION
 
-HERE = pathlib.Path(__file__).parent
-NT = Layout(transposed=True)
-# Products of BERT-base, MiniLM and GPT-2 at batch 1 to 4: linear layers, attention, decoding.
-PROBLEMS: tuple[Problem, ...] = (
-    Matmul(512, 768, 768, dtype="float32"),
-    Matmul(512, 3072, 768, dtype="float32"),
-    Matmul(512, 768, 3072, dtype="float32"),
-    Matmul(128, 768, 768, dtype="float32"),
-    Matmul(1024, 2304, 768, dtype="float32"),
-    Matmul(16, 3072, 768, dtype="float32"),
-    Matmul(1, 3072, 768, dtype="float32"),
-    Matmul(512, 512, 64, batch=(12,), dtype="float32", rhs=NT),
-    Matmul(512, 64, 512, batch=(12,), dtype="float32"),
-    Matmul(512, 768, 768, dtype="bfloat16"),
-    Matmul(512, 768, 3072, dtype="bfloat16"),
-    Matmul(128, 3072, 768, dtype="bfloat16"),
-    Matmul(1024, 1024, 64, batch=(12,), dtype="bfloat16", rhs=NT),
-)
-PLAN = Plan(blocks=7, sample_s=0.003, warmup_s=0.005)
-CPU_BLOCKS, CPU_SAMPLE_S = 5, 0.003
-AT_ONCE = 16  # schedules that take turns with each other and with XLA
+CLOCKS = {"cpu": time.process_time, "wall": time.perf_counter}
+FOLDER = pathlib.Path(__file__).parent / "recorded"
+
+
+def problem_of(shape: str) -> Matmul:
+    """The float32 product of MxNxK or BxMxNxK."""
+    *batch, m, n, k = map(int, shape.split("x"))
+    return Matmul(m, n, k, tuple(batch), dtype="float32")
+
+
+def record(problem: Matmul, clock: str, rounds: int, limit_s: float) -> list[Record]:
+    """A record of every schedule of `problem`; as many rounds as `limit_s` allows, at least 3."""
+    host = host_device()
+    threads = 1 if clock == "cpu" else 0
+    space = host_space(problem, host)
+    operands = reference.random_operands(problem, 0)
+    programs = []
+    for row in range(len(space)):
+        schedule = dataclasses.replace(space.schedule(row), threads=threads)
+        programs.append(_program(problem, schedule, operands))
+    samples: list[list[float]] = [[] for _ in programs]
+    started = time.monotonic()
+    for number in range(rounds):
+        if number >= 3 and time.monotonic() - started > limit_s:
+            break
+        for row in random.Random(number).sample(range(len(programs)), len(programs)):
+            start = CLOCKS[clock]()
+            jax.block_until_ready(programs[row](operands))
+            samples[row].append(CLOCKS[clock]() - start)
+    predicted = host_model.predict_many(problem, space.table, host)
+    versions = {"clock": clock, "jax": jax.__version__, "jaxpipe": VERSION}
+    return [
+        Record(
+            problem.key, "host", host.name, space.schedule(row),
+            Measurement("ok", tuple(float(f"{s:.5g}") for s in samples[row][1:])),
+            float(predicted[row]), (), tuple(sorted(versions.items())),
+        )
+        for row in range(len(space))
+    ]  # fmt: skip
+
+
+def _program(problem, schedule, operands):
+    def function(given):
+        return execute.run(problem, schedule, given, executor="host")
+
+    return jax.jit(function).lower(operands).compile()
 
 
 def main() -> None:
-    """Measure what is not recorded yet, until the time is up."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=105.0, help="stop after so long")
-    parser.add_argument("--out", type=pathlib.Path, help="default: recorded/host_<cpu>.jsonl.gz")
-    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
-    parser.add_argument("--only", default="", help="only problems whose key contains this")
+    """Record the shapes and add them to the file."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("shapes", nargs="+")
+    parser.add_argument("--clock", choices=sorted(CLOCKS), default="cpu")
+    parser.add_argument("--rounds", type=int, default=8, help="samples of each schedule, plus one")
+    parser.add_argument("--seconds", type=float, default=120.0, help="a shape, at least 3 rounds")
     args = parser.parse_args()
-    host = host_device()
-    suffix = "" if args.clock == "wall" else "_cpu_time"
-    out = args.out or HERE / "recorded" / f"host_{host.name}{suffix}.jsonl.gz"
-    known = recorded(out)
-    stop = time.monotonic() + args.seconds
-    left = 0
-    for problem in PROBLEMS:
-        if args.only in problem.key:
-            left += record(problem, host, out, known, stop, args.clock)
-    print(f"{left} schedules left" if left else "nothing left", flush=True)
-
-
-def recorded(path: pathlib.Path) -> set[tuple[str, HostSchedule]]:
-    """What is in the file already: (problem, schedule)."""
-    if not path.exists():
-        return set()
-    with gzip.open(path, "rt") as lines:
-        records = [Record.from_json(line) for line in lines]
-    return {(r.problem, r.schedule) for r in records if isinstance(r.schedule, HostSchedule)}
-
-
-def record(
-    problem: Problem,
-    host: HostDevice,
-    out: pathlib.Path,
-    known: set[tuple[str, HostSchedule]],
-    stop: float,
-    clock: str,
-) -> int:
-    """Measure schedules of `problem` until `stop`; gives how many are left."""
-    assert problem_from_key(problem.key) == problem
-    space = host_space(problem, host).table.schedules()
-    if clock == "cpu":
-        space = [replace(s, threads=1) for s in space]
-    schedules = [s for s in space if (problem.key, s) not in known]
-    random.Random(problem.key).shuffle(schedules)
-    for at, group in groups(schedules):
-        if time.monotonic() > stop:
-            return len(schedules) - at
-        timed = measure_cpu if clock == "cpu" else measure_wall
-        rows = timed(problem, group)
-        lines = [
-            Record(problem.key, "host", host.name, s, m, versions=versions(clock)).to_json() + "\n"
-            for s, m in zip(group, rows, strict=True)
-        ]
-        with gzip.open(out, "at") as file:
-            file.writelines(lines)
-        print(f"{problem.key}: {at + len(group)} of {len(schedules)}", flush=True)
-    return 0
-
-
-def measure_wall(problem: Problem, schedules: Sequence[HostSchedule]) -> Sequence[Measurement]:
-    """The project's one method: paired with XLA, verified, seconds by the wall clock."""
-    return measure(problem, list(schedules), executor="host", plan=PLAN)
-
-
-def measure_cpu(problem: Problem, schedules: Sequence[HostSchedule]) -> Sequence[Measurement]:
-    """Processor seconds of each schedule on one thread; blocks in shuffled order, no baseline."""
-    operands = reference.random_operands(problem, 0)
-    calls = [_compiled(problem, s, operands) for s in schedules]
-    samples: list[list[float]] = [[] for _ in calls]
-    order = list(range(len(calls)))
-    for _ in range(CPU_BLOCKS):
-        random.shuffle(order)
-        for i in order:
-            samples[i].append(_cpu_seconds(calls[i]))
-    return [Measurement("ok", tuple(row)) for row in samples]
-
-
-def _compiled(problem: Problem, schedule: HostSchedule, operands: object) -> Callable[[], object]:
-    def run(values: object) -> object:
-        return execute.run(problem, schedule, values, executor="host")
-
-    program = jax.jit(run).lower(operands).compile()
-    return lambda: jax.block_until_ready(program(operands))
-
-
-def _cpu_seconds(call: Callable[[], object]) -> float:
-    """Processor seconds of one call, over at least CPU_SAMPLE_S of them."""
-    call()
-    start, count = time.process_time(), 0
-    while time.process_time() - start < CPU_SAMPLE_S:
-        call()
-        count += 1
-    return (time.process_time() - start) / count
-
-
-def groups(schedules: list[HostSchedule]) -> Iterator[tuple[int, list[HostSchedule]]]:
-    """Slices of the list with where they start."""
-    for at in range(0, len(schedules), AT_ONCE):
-        yield at, schedules[at : at + AT_ONCE]
-
-
-def versions(clock: str) -> tuple[tuple[str, str], ...]:
-    """What makes two measurements comparable."""
-    source = os.environ.get("JAXPIPE_REVISION", "")
-    named = {"jax": jax.__version__, "jaxpipe": VERSION, "revision": source, "clock": clock}
-    return tuple(sorted((k, v) for k, v in named.items() if v))
+    name = f"host_{host_device().name}_exhaustive_{args.clock}.jsonl.gz"
+    for shape in args.shapes:
+        records = record(problem_of(shape), args.clock, args.rounds, args.seconds)
+        with gzip.open(FOLDER / name, "at") as stream:
+            stream.writelines(r.to_json() + "\n" for r in records)
+        best = min(r.measurement.median_s for r in records)
+        print(f"{shape}: {len(records)} schedules, best {best * 1e3:.3f} ms", flush=True)
 
 
 if __name__ == "__main__":

@@ -79,6 +79,7 @@ def patiently(call: Callable[[], T], limit_s: float = RETRY_S) -> T:
         except (
             sqlalchemy.exc.OperationalError,
             sqlalchemy.exc.InterfaceError,
+            sqlalchemy.exc.PendingRollbackError,
             optuna.exceptions.StorageInternalError,
         ) as error:
             if time.monotonic() > deadline:

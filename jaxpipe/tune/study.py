@@ -13,6 +13,7 @@ import math
 import pathlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import optuna
 from optuna.samplers import BaseSampler
@@ -158,37 +159,34 @@ class Study:
                 yield record
 
     def _finished_rows(self) -> set[int]:
-        states = (TrialState.COMPLETE, TrialState.PRUNED)
-        trials = patiently(lambda: self._study.get_trials(deepcopy=False, states=states))
-        failed = patiently(
-            lambda: self._study.get_trials(deepcopy=False, states=(TrialState.FAIL,))
-        )
+        trials = self._trials(TrialState.COMPLETE, TrialState.PRUNED)
+        failed = self._trials(TrialState.FAIL)
         finished = [*trials, *(t for t in failed if "status" in t.user_attrs)]
         return {r for t in finished if (r := self.space.candidates.row(t.params)) is not None}
 
     def _take_up_abandoned(self) -> None:
         """Trials that were running when the last tuner died: failed, and queued again."""
-        for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            self._study.tell(trial.number, state=TrialState.FAIL)
+        for trial in self._trials(TrialState.RUNNING):
+            self._fail(trial.number)
             row = self.space.candidates.row(trial.params)
             if row is None or row in self._finished_rows():
                 continue
             if self._abandoned(row) <= MOST_REQUEUES:
-                self._study.enqueue_trial(trial.params, user_attrs={"requeued": True})
+                self._enqueue(trial.params)
 
     def _abandoned(self, row: int) -> int:
-        failed = self._study.get_trials(deepcopy=False, states=(TrialState.FAIL,))
+        failed = self._trials(TrialState.FAIL)
         mine = (t for t in failed if self.space.candidates.row(t.params) == row)
         return sum("status" not in t.user_attrs for t in mine)
 
     def _plant_seeds(self) -> None:
         """Enqueue winners of nearby problems, once, in an empty study."""
-        if not self.seeds or self._study.get_trials(deepcopy=False):
+        if not self.seeds or self._trials():
             return
         hits = tuned.lookup(self.space.problem, self.executor, self.space.target.name)
         rows = [r for hit in hits if (r := self.space.row(hit.record.schedule)) is not None]
         for row in list(dict.fromkeys(rows))[:SEEDS]:
-            self._study.enqueue_trial(self.space.candidates.params(row))
+            self._enqueue(self.space.candidates.params(row))
 
     # ------------------------------------------------------------------ meanwhile
     def _loop(self, budget: Budget) -> str:
@@ -209,26 +207,30 @@ class Study:
             return f"{budget.seconds:g} s are over"
         if len(self._done()) >= budget.trials:
             return f"{budget.trials} trials are done"
-        if isinstance(self.sampler, ListSampler) and self.sampler.is_done(self._study):
-            is_exhausted = self.sampler.is_exhausted(self._study)
+        sampler = self.sampler
+        if isinstance(sampler, ListSampler) and patiently(lambda: sampler.is_done(self._study)):
+            is_exhausted = patiently(lambda: sampler.is_exhausted(self._study))
             return "every candidate was tried" if is_exhausted else "nothing promising is left"
         return ""
 
     def _done(self) -> list[optuna.trial.FrozenTrial]:
         """Finished trials that were measured or failed by their own fault."""
-        trials = patiently(lambda: self._study.get_trials(deepcopy=False))
+        trials = self._trials()
         return [t for t in trials if t.state.is_finished() and "status" in t.user_attrs]
 
     def _ask(self) -> bool:
         """Ask for one more candidate and hand it to the crew; False when the list is exhausted."""
-        if isinstance(self.sampler, ListSampler) and self.sampler.is_exhausted(self._study):
+        sampler = self.sampler
+        if isinstance(sampler, ListSampler) and patiently(
+            lambda: sampler.is_exhausted(self._study)
+        ):
             return False
         distributions = self.space.candidates.distributions()
         trial = patiently(lambda: self._study.ask(distributions))
         row = self.space.candidates.row(trial.params)
         if row is None:
-            trial.set_user_attr("status", "illegal")
-            self._study.tell(trial, state=TrialState.FAIL)
+            patiently(lambda: trial.set_user_attr("status", "illegal"))
+            self._fail(trial.number)
             return True
         self._running[trial.number] = trial, row
         self.crew.submit(self._job(trial.number, [row]))
@@ -273,14 +275,29 @@ class Study:
         told_value = value if state == TrialState.COMPLETE else None
         self._study.tell(trial, told_value, state=state, skip_if_finished=True)
 
+    def _trials(self, *states: TrialState) -> list[optuna.trial.FrozenTrial]:
+        """Trials in one of `states` (none named: all), however long the database is away."""
+        wanted = states or None
+        found: list[optuna.trial.FrozenTrial] = patiently(
+            lambda: self._study.get_trials(deepcopy=False, states=wanted)
+        )
+        return found
+
+    def _fail(self, number: int) -> None:
+        state = TrialState.FAIL
+        patiently(lambda: self._study.tell(number, state=state, skip_if_finished=True))
+
+    def _enqueue(self, params: dict[str, Any]) -> None:
+        patiently(lambda: self._study.enqueue_trial(params))
+
     def _baseline_s(self) -> float:
-        return float(self._study.user_attrs.get(told.BASELINE, 0.0))
+        return float(patiently(lambda: self._study.user_attrs).get(told.BASELINE, 0.0))
 
     def _set_baseline(self, seconds: float) -> None:
         patiently(lambda: self._study.set_user_attr(told.BASELINE, seconds))
 
     def _best(self) -> optuna.trial.FrozenTrial | None:
-        done = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        done = self._trials(TrialState.COMPLETE)
         return min(done, key=lambda t: (t.value, t.number), default=None)
 
     def _best_speedup(self) -> float:
@@ -302,7 +319,7 @@ class Study:
 
     # ------------------------------------------------------------------ after
     def _finish(self, ended: str) -> Tuning:
-        rows = told.best_rows(self._study, self.space, FINALISTS)
+        rows = told.best_rows(self._trials(TrialState.COMPLETE), self.space, FINALISTS)
         if not rows:
             raise TuningError(self._all_failed(ended))
         records = [] if ended == "interrupted" else self._finals(rows)
