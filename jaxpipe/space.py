@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from jaxpipe import legality
 from jaxpipe.errors import ScheduleError
-from jaxpipe.model.occupancy import occupancy
+from jaxpipe.model.occupancy import FRAGMENT_BYTES, occupancy
 from jaxpipe.model.table import S, ScheduleTable, concatenate, filled, groups_of, product_table
 from jaxpipe.model.traffic import tiles_of
 from jaxpipe.model.workload import workload
@@ -57,7 +57,7 @@ _AMPERE_KNOBS: dict[str, tuple[Any, ...]] = {
     "warps_n": (1, 2, 4),
     "row_bytes": (64, 128),
     "smem_stages": (1, 2, 3, 4, 5, 6, 8),
-    "reg_stages": (1, 2),
+    "reg_stages": (1, 2, 4),
     "split_k": (1, 2, 3, 4, 6, 8),
     "raster_group": (8, 1),
 }
@@ -132,7 +132,8 @@ def _aligned(t: ScheduleTable[GpuSchedule], problem: Problem) -> NDArray[np.bool
     total = tiles.steps * tiles.split_k
     # A persistent block's ring spans its tiles; another's ends with its own k.
     filled_by = np.where(t["family"] == "hopper", np.maximum(total, 2), np.maximum(tiles.steps, 1))
-    keep = (t["smem_stages"] <= filled_by) & _instructions(t)
+    slices = t["block_k"] * load.operand_bytes // FRAGMENT_BYTES
+    keep = (t["smem_stages"] <= filled_by) & (t["reg_stages"] <= slices) & _instructions(t)
     keep &= (t["split_k"] == 1) | (total >= MIN_SPLIT_STEPS * t["split_k"])
     keep &= _covers(t["block_m"], problem.m, 16) & _covers(t["block_n"], problem.n, 32)
     return np.asarray(keep)
