@@ -1,0 +1,58 @@
+"""Exhaustive host recordings as replay sets, scored by jaxpipe's own models.
+
+In: recorded/host_*_exhaustive_*.jsonl.gz (record_host.py). Out: one Replay a problem, whose
+candidates are those that `tune_matmul.py` would choose from.
+"""
+
+from __future__ import annotations
+
+import gzip
+import pathlib
+import statistics
+from collections import defaultdict
+
+import numpy as np
+
+from jaxpipe.keys import problem_from_key
+from jaxpipe.records import Record
+from jaxpipe.residual import Residual
+from jaxpipe.target import HostDevice, host_device
+from jaxpipe.tune.problem_space import problem_space
+from jaxpipe.tune.replay import Replay
+
+RECORDED = pathlib.Path(__file__).parent / "recorded"
+
+
+def host_records(clock: str = "cpu") -> dict[str, list[Record]]:
+    """Records of each problem, over all files of that clock."""
+    groups: dict[str, dict[str, Record]] = defaultdict(dict)
+    for path in sorted(RECORDED.glob(f"host_*_exhaustive_{clock}.jsonl.gz")):
+        with gzip.open(path, "rt") as stream:
+            for record in map(Record.from_json, stream):
+                groups[record.problem][str(record.schedule)] = record
+    return {key: list(rows.values()) for key, rows in groups.items()}
+
+
+def host_replay(
+    key: str, records: list[Record], host: HostDevice, residual: Residual | None = None
+) -> Replay:
+    """The recording of one problem; a schedule of the space that was not recorded fails."""
+    space = problem_space(problem_from_key(key), host, residual)
+    seconds, spread = np.full(len(space), np.nan), np.zeros(len(space))
+    for record in records:
+        row = space.row(record.schedule)
+        if row is not None and record.measurement.samples_s:
+            samples = record.measurement.samples_s
+            seconds[row] = statistics.median(samples)
+            low, high = np.quantile(samples, [0.25, 0.75])
+            spread[row] = (high - low) / 1.35 / seconds[row]
+    return Replay(key, space.candidates, seconds, spread)
+
+
+def host_sets(clock: str = "cpu") -> dict[str, Replay]:
+    """Every recorded problem by a short name such as host_512x768x768."""
+    host = host_device()
+    return {
+        "host_" + key.split()[1]: host_replay(key, records, host)
+        for key, records in host_records(clock).items()
+    }
