@@ -36,10 +36,10 @@ inline Status Internal(std::string message) {
   return Status(StatusCode::kInternal, std::move(message));
 }
 
-#define JAXPIPE_RETURN_IF_ERROR(expr)                      \
-  do {                                                     \
-    ::jaxpipe::Status jaxpipe_status_ = (expr);            \
-    if (!jaxpipe_status_.ok()) return jaxpipe_status_;     \
+#define JAXPIPE_RETURN_IF_ERROR(expr)                  \
+  do {                                                 \
+    ::jaxpipe::Status jaxpipe_status_ = (expr);        \
+    if (!jaxpipe_status_.ok()) return jaxpipe_status_; \
   } while (false)
 
 }  // namespace jaxpipe

@@ -24,3 +24,11 @@ def test_every_path_in_a_document_exists(document: str) -> None:
 
 def test_the_check_finds_paths_at_all() -> None:
     assert len(named_paths("ARCHITECTURE.md")) > 20
+
+
+def test_the_tables_of_the_readme_come_from_committed_rows() -> None:
+    from benchmarks import report
+
+    text = (ROOT / "README.md").read_text()
+    assert "<!-- demo -->" in text
+    assert report.fill(text) == text, "run python benchmarks/report.py"
