@@ -254,6 +254,16 @@ class Geometry:
         return -(-self.tiles_n // self.schedule.cluster_n)
 
     @property
+    def is_ragged_m(self) -> bool:
+        """True when some block of some cluster reaches past the last row of the result."""
+        return self.problem.m % (self.schedule.block_m * self.schedule.cluster_m) != 0
+
+    @property
+    def is_ragged_n(self) -> bool:
+        """True when some block of some cluster reaches past the last column."""
+        return self.problem.n % (self.schedule.block_n * self.schedule.cluster_n) != 0
+
+    @property
     def total_tiles(self) -> int:
         """Cluster tiles of the launch: along n, m, batch and splits of k."""
         plane = self.cluster_tiles_m * self.cluster_tiles_n

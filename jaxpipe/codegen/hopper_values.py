@@ -151,16 +151,14 @@ def across(g: Geometry, nest: Nest) -> str:
     if bias is None and residual is None:
         return ""
     if swapped:
-        ragged = g.problem.n % g.schedule.block_n != 0
-        lines = _two_lines(f"{first_of(nest, 'n')} + a_row", g.problem.n, ragged)
+        lines = _two_lines(f"{first_of(nest, 'n')} + a_row", g.problem.n, g.is_ragged_n)
     elif g.patch is not None:
         lines = []
         for i in range(2):
             index, inside = pixel(f"quarter * 16 + lane / 4 + {8 * i}")
             lines += [f"const int line{i} = {index};", f"const bool inside{i} = {inside};"]
     else:
-        ragged = g.problem.m % g.schedule.block_m != 0
-        lines = _two_lines(f"{first_of(nest, 'm')} + a_row", g.problem.m, ragged)
+        lines = _two_lines(f"{first_of(nest, 'm')} + a_row", g.problem.m, g.is_ragged_m)
     if bias is not None:
         lines += [
             f"const {value_type(g)} bias{i} = {_load(g, f'bias + line{i}', f'inside{i}')};"
@@ -228,9 +226,11 @@ def _operand_values(g: Geometry, nest: Nest, region: Region) -> tuple[list[str],
 
 def _bounds(g: Geometry, axis: str) -> tuple[str, str]:
     """Whether elements `column` and `column + 1` along m or n exist."""
-    sizes = {"m": (g.problem.m, g.schedule.block_m), "n": (g.problem.n, g.schedule.block_n)}
-    size, block = sizes[axis]
-    if size % block == 0:
+    size, is_ragged = {
+        "m": (g.problem.m, g.is_ragged_m),
+        "n": (g.problem.n, g.is_ragged_n),
+    }[axis]
+    if not is_ragged:
         return "true", "true"
     return f"column < {size}", f"column + 1 < {size}"
 

@@ -40,15 +40,14 @@ class Sass:
         return sum(1 for text in self.instructions if pattern.search(text))
 
     def main_loop(self) -> tuple[str, ...]:
-        """The shortest loop around tensor-core instructions, one that also copies to shared memory
-        before one that does not (a drain); empty without one."""
+        """The loop in which tensor-core instructions are densest; empty without one.
+
+        Slow paths of spin waits stand behind the code and branch back into it, so that longer
+        stretches look like loops too: density tells them apart.
+        """
         bodies = [self.instructions[first : last + 1] for first, last in self.loops]
         busy = [b for b in bodies if tensor_instructions(b)]
-        return min(busy, key=lambda b: (not _copies(b), len(b)), default=())
-
-
-def _copies(body: tuple[str, ...]) -> bool:
-    return any(COPY.search(text) for text in body)
+        return max(busy, key=lambda body: tensor_instructions(body) / len(body), default=())
 
 
 def tensor_instructions(body: tuple[str, ...]) -> int:

@@ -25,7 +25,7 @@ def test_entries_and_their_instructions_are_told_apart() -> None:
     assert list(found) == ["one", "two"]
 
 
-def test_the_main_loop_is_the_shortest_around_tensor_cores() -> None:
+def test_the_main_loop_is_where_tensor_cores_are_densest() -> None:
     entry = sass.parse(LISTING)["one"]
     assert len(entry.main_loop()) == 2
     assert sass.tensor_instructions(entry.main_loop()) == 1
