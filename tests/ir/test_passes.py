@@ -1,0 +1,32 @@
+"""The meaning of a nest survives every pass: the numpy interpreter against numpy."""
+
+import pytest
+
+from jaxpipe.ir.interpret import interpret
+from jaxpipe.transform.recipe import lower_ampere
+from tests.drawn import assert_equal, draw, expected, inputs
+
+STAGES = ("nest", "cache_read", "tiled", "pipelined", "fused", "lowered")
+
+
+def check(seed: int) -> None:
+    problem, schedule, target = draw(seed)
+    arrays = inputs(problem, seed)
+    want = expected(problem, arrays)
+    main, *rest = lower_ampere(problem, schedule, target)
+    assert [name for name, _ in main.stages] == list(STAGES)
+    for _, func in main.stages:
+        got = interpret((func, *(launch.func for launch in rest)), arrays)
+        assert_equal(problem, got, want)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_every_stage_of_a_drawn_problem_equals_numpy(seed: int) -> None:
+    check(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1000, 1500, 50))
+def test_every_stage_of_many_drawn_problems_equals_numpy(first: int) -> None:
+    for seed in range(first, first + 50):
+        check(seed)
