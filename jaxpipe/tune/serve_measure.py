@@ -33,7 +33,12 @@ CLEARLY_SLOWER = 1.25
 def handle(request: Mapping[str, Any]) -> Any:
     """Measure the job: {"measurements": [...], "versions": {...}}."""
     job = Job.from_json(request)
-    found = _raced(job) if job.effort == "trial" else _measure(job, FINAL)
+    try:
+        found = _raced(job) if job.effort == "trial" else _measure(job, FINAL)
+    except Exception as error:
+        # Not a candidate's fault (measure says those by status): say it for all of the job.
+        reason = f"cannot measure {job.problem}: {type(error).__name__}: {error}"
+        found = tuple(Measurement("launch_failed", reason=reason) for _ in job.schedules)
     return {
         "measurements": [dataclasses.asdict(m) for m in found],
         "versions": versions(),
