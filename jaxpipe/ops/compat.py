@@ -138,6 +138,15 @@ def same_varying(*xs: Any) -> list[Any]:
 
 
 # ------------------------------------------------------------------ lowering contexts
+def platforms(ctx: Any) -> tuple[str, ...]:
+    """Platforms that the program is lowered for; several only when exporting.
+
+    JAX 0.10 and 0.12 cannot lower a primitive that has a rule per platform and is not cached for
+    several platforms at once.
+    """
+    return tuple(getattr(ctx.module_context, "platforms", ()))
+
+
 def device_count(ctx: Any) -> int | None:
     """Devices that the program is lowered for; None inside shard_map or when not known."""
     return getattr(ctx.module_context.axis_context, "num_devices", None)

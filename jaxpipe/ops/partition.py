@@ -96,6 +96,8 @@ def lower(ctx: Any, *values: Any, spec: Spec, fusion: Fusion, mark: Any) -> Any:
 
 
 def _route(ctx: Any, spec: Spec) -> Callable[..., list[Any]]:
+    if len(compat.platforms(ctx)) > 1:
+        return _reference("a program for several platforms at once: export one for each")
     meshes = [compat.mesh_of(aval) for aval in ctx.avals_in]
     kinds = {kind for mesh in meshes for kind in mesh.axis_types}
     if _is_unreduced(ctx, spec):
