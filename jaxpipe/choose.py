@@ -13,7 +13,7 @@ from typing import Literal, cast
 
 from jaxpipe import legality, settings, tuned
 from jaxpipe.errors import ScheduleError, TargetError
-from jaxpipe.model import alcop, roller
+from jaxpipe.model import alcop, host_rule, roller
 from jaxpipe.model import host as host_model
 from jaxpipe.model.calibration import calibrated
 from jaxpipe.problem import Problem
@@ -126,7 +126,13 @@ def _nearest_or_model(
 
 @functools.lru_cache(maxsize=4096)
 def constructed(problem: Problem, target: Device | HostDevice) -> tuple[Schedule, Prediction]:
-    """The model's own choice and its prediction; ScheduleError when no schedule fits."""
+    """The model's own choice and its prediction; ScheduleError when no schedule fits.
+
+    On a host the measured rule (model/host_rule.py) chooses and the model predicts.
+    """
+    if isinstance(target, HostDevice):
+        ruled = host_rule.rule(problem, target)
+        return ruled, _predict(problem, ruled, target)
     found = roller.construct(problem, target, 1)
     if not found:
         raise ScheduleError(

@@ -13,12 +13,14 @@ import struct
 import jax
 import numpy as np
 
-from jaxpipe import _native, settings
+from jaxpipe import settings
 from jaxpipe.errors import SettingError, UnsupportedError
 from jaxpipe.legality import require_host
+from jaxpipe.model import host_rule
 from jaxpipe.problem import ACTIVATIONS, Conv2d, Layout, Matmul, Problem
 from jaxpipe.runtime import targets
 from jaxpipe.schedule import HostSchedule
+from jaxpipe.target import host_device
 
 CONFIG_VERSION = 1
 FLOATS = ("float32", "bfloat16", "float16")
@@ -155,13 +157,5 @@ def _strides(layout: Layout, ld: int, batch_strides: tuple[int, ...]) -> tuple[i
 
 @functools.cache
 def default_schedule(problem: Problem) -> HostSchedule:
-    """The schedule by rule, from the problem and this machine's facts alone."""
-    info = _native.host_info()
-    if isinstance(problem, Conv2d):
-        return HostSchedule()
-    if problem.m <= 8 and not problem.rhs.transposed:
-        return HostSchedule(path="stream", strip=512, prefetch_rows=8)
-    row_bytes = problem.lhs_ld * (4 if problem.dtype == "float32" else 2)
-    aliases = row_bytes % 2048 == 0 and problem.m > 8 and not problem.lhs.transposed
-    del info
-    return HostSchedule(strip=64, copy_lhs=aliases)
+    """The schedule by rule (model/host_rule.py), without tuned records."""
+    return host_rule.rule(problem, host_device())

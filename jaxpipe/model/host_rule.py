@@ -1,0 +1,91 @@
+"""The host executor's schedule by rule: what was best when schedules were measured by hand.
+
+In: a problem, the host. Out: one HostSchedule. The reasons stand at each choice; sizes come from
+the host's caches and threads, so that the rule holds on 2 cores and on 64. It must not predict.
+"""
+
+from __future__ import annotations
+
+from jaxpipe.problem import DTYPES, Conv2d, Matmul, Problem
+from jaxpipe.schedule import HostSchedule
+from jaxpipe.target import HostDevice
+
+STREAM_ROWS = {16: 16, 8: 6, 4: 6}  # by vector lanes: rows that the streaming kernels take
+SWEEP_ROWS = 4  # up to so many rows a stream runs along whole strips: the longer, the better
+WIDEST_STRIP = 4096
+STRIPS_A_THREAD = 3  # work items a thread should find, so that the last one costs little
+CONV_BLOCK_K = 1024
+ALIASING_BYTES = 1024  # lhs rows a multiple of this apart share few L1 sets
+
+
+def rule(problem: Problem, host: HostDevice) -> HostSchedule:
+    """The schedule of `problem` on `host`; legal for every problem."""
+    if isinstance(problem, Conv2d) and not problem.is_pointwise:
+        return _convolution(problem, host)
+    if isinstance(problem, Matmul) and _streams(problem, host):
+        return _stream(problem, host)
+    return _packed(problem, host)
+
+
+def _streams(problem: Matmul, host: HostDevice) -> bool:
+    """Few rows: packing rhs would cost more than it saves."""
+    if problem.rhs.transposed or problem.dtype == "int8":
+        return False
+    return problem.m <= STREAM_ROWS[host.kernels.lanes]
+
+
+def _stream(problem: Matmul, host: HostDevice) -> HostSchedule:
+    """One long strip a thread for sweeps; a few strips a thread where sums stay in registers."""
+    items = host.threads * (1 if problem.m <= SWEEP_ROWS else 2)
+    strip = _round_up(-(-problem.n * max(1, problem.batch_size) // items), 4 * host.kernels.lanes)
+    return HostSchedule(path="stream", strip=min(strip, WIDEST_STRIP), prefetch_rows=16)
+
+
+def _packed(problem: Problem, host: HostDevice) -> HostSchedule:
+    """Narrow strips that each item packs; shared panels where threads outnumber strips."""
+    panel = host.kernels.panel_cols
+    rows = _tile_rows(host)
+    strip = 2 * panel
+    if problem.batch_size >= STRIPS_A_THREAD * host.threads:
+        return HostSchedule(rows=rows, strip=4 * panel, order="row", copy_lhs=_aliases(problem))
+    wanted = STRIPS_A_THREAD * host.threads
+    if problem.batch_size * -(-problem.n // strip) < wanted:
+        strip = panel
+    strips = problem.batch_size * -(-problem.n // strip)
+    if strips >= wanted or problem.m <= 2 * rows:
+        return HostSchedule(rows=rows, strip=strip, copy_lhs=_aliases(problem))
+    blocks = -(-wanted // max(1, strips))
+    block_m = max(2 * rows, _round_up(-(-problem.m // blocks), rows))
+    return HostSchedule(
+        rows=rows, strip=strip, block_m=block_m, pack="shared", copy_lhs=_aliases(problem)
+    )
+
+
+def _convolution(problem: Conv2d, host: HostDevice) -> HostSchedule:
+    """Filters are packed once; an item's gathered rows of one k block fill half of L2."""
+    rows, panel = _tile_rows(host), host.kernels.panel_cols
+    passes = max(1, -(-problem.k // CONV_BLOCK_K))
+    block_k = _round_up(-(-problem.k // passes), 4) if passes > 1 else 0
+    strip = min(_round_up(max(1, problem.n), panel), 8 * panel)
+    fits = host.l2_bytes // 2 // (4 * max(1, block_k or problem.k))
+    blocks = -(-STRIPS_A_THREAD * host.threads // -(-max(1, problem.n) // strip))
+    share = -(-problem.m // blocks)
+    block_m = max(2 * rows, min(fits, share) // rows * rows)
+    return HostSchedule(rows=rows, strip=strip, block_m=block_m, block_k=block_k, pack="shared")
+
+
+def _tile_rows(host: HostDevice) -> int:
+    """12 of 14 rows on AVX-512: the two that are left lose more to L1 conflicts than they save."""
+    return min(host.kernels.tile_rows, 12)
+
+
+def _aliases(problem: Problem) -> bool:
+    """True when the rows of a register tile fall into few sets of L1 and lhs is read in place."""
+    if not isinstance(problem, Matmul) or problem.lhs.transposed:
+        return False
+    row_bytes = problem.lhs_ld * DTYPES[problem.dtype].size_bytes
+    return row_bytes % ALIASING_BYTES == 0 and row_bytes >= 4 * ALIASING_BYTES
+
+
+def _round_up(value: int, step: int) -> int:
+    return -(-value // step) * step

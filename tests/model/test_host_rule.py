@@ -1,0 +1,65 @@
+"""The host's schedule by rule: legal everywhere, enough work for every thread, right path."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from jaxpipe.legality import check_host
+from jaxpipe.model.host_rule import rule
+from jaxpipe.problem import Conv2d, Layout, Matmul
+from jaxpipe.target import HOST_ISAS, HostDevice
+
+PROBLEMS = [
+    Matmul(m, n, k, dtype="float32")
+    for m in (0, 1, 5, 16, 128, 1024)
+    for n, k in ((1, 1), (768, 768), (384, 1536), (4096, 1024))
+]
+PROBLEMS += [
+    Matmul(128, 128, 32, (96,)),
+    Matmul(64, 64, 0),
+    Conv2d(1, 56, 56, 64, 64, (3, 3), padding=((1, 1), (1, 1))),
+    Conv2d(4, 14, 14, 512, 512, (3, 3)),
+    Conv2d(1, 2, 2, 3, 0, (3, 3)),
+]
+
+
+def machine(threads: int, isa: str = "avx512") -> HostDevice:
+    return HostDevice("test", isa, threads, 3e9)
+
+
+@pytest.mark.parametrize("isa", HOST_ISAS)
+@pytest.mark.parametrize("threads", [1, 2, 8, 64])
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_the_rule_is_legal_for_every_problem(problem, threads, isa):
+    assert check_host(rule(problem, machine(threads, isa))) == ()
+
+
+@pytest.mark.parametrize("threads", [2, 8, 64])
+@pytest.mark.parametrize("n", [768, 3072])
+def test_every_thread_finds_several_items(n, threads):
+    schedule = rule(Matmul(2048, n, 768), machine(threads))
+    blocks = -(-2048 // schedule.block_m) if schedule.block_m else 1
+    assert blocks * -(-n // schedule.strip) >= 2 * threads
+
+
+@pytest.mark.parametrize(("m", "path"), [(1, "stream"), (16, "stream"), (17, "packed")])
+def test_few_rows_stream(m, path):
+    assert rule(Matmul(m, 768, 768), machine(2)).path == path
+
+
+def test_a_transposed_rhs_is_packed():
+    assert rule(Matmul(1, 768, 768, rhs=Layout(True)), machine(2)).path == "packed"
+
+
+@pytest.mark.parametrize(("k", "copies"), [(768, False), (1024, True), (3072, True), (1030, False)])
+def test_rows_that_fall_into_few_cache_sets_are_copied(k, copies):
+    assert rule(Matmul(512, 768, k, dtype="float32"), machine(2)).copy_lhs is copies
+
+
+def test_a_convolution_packs_its_filter_once_and_its_rows_fit_the_cache():
+    host = dataclasses.replace(machine(2), l2_bytes=1 << 20)
+    schedule = rule(Conv2d(4, 14, 14, 512, 512, (3, 3)), host)
+    assert schedule.pack == "shared"
+    assert schedule.block_m * schedule.block_k * 4 <= host.l2_bytes // 2
