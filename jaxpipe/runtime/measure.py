@@ -21,7 +21,7 @@ import numpy as np
 from jaxpipe.kernel import BufferRole
 from jaxpipe.problem import DTYPES, Problem
 from jaxpipe.records import Measurement
-from jaxpipe.runtime import execute, load, reference
+from jaxpipe.runtime import device, execute, load, reference
 from jaxpipe.runtime.timing import DEFAULT_PLAN, Bench, Plan
 from jaxpipe.schedule import Schedule
 
@@ -74,10 +74,17 @@ def operand_groups(
     XLA's CPU runtime may run independent calls of one program side by side, so a host program
     holds one call.
     """
-    rotate = plan.rotate_bytes or 2 * load.last_level_cache_bytes()
+    rotate = plan.rotate_bytes or 2 * _cache_bytes(executor)
     count = min(plan.max_sets, 1 + math.ceil(rotate / max(problem.bytes_min, 1)))
     sets = [reference.random_operands(problem, plan.seed + i) for i in range(count)]
     return [sets] if executor == "cuda" else [[operands] for operands in sets]
+
+
+def _cache_bytes(executor: Executor) -> int:
+    """What operands must exceed so that none is found in cache: the GPU's L2, or the CPU's last."""
+    if executor == "cuda":
+        return device.resolve(()).l2_bytes
+    return load.last_level_cache_bytes()
 
 
 def _function(
