@@ -44,6 +44,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--fused", action="store_true", help="bias + gelu instead of the plain product")
     p.add_argument("--threads", type=int, help="cores to use (default: all that are allowed)")
     p.add_argument("--rounds", type=int, default=9, help="paired rounds a case (default 9)")
+    p.add_argument("--limit", type=float, default=12.0, help="seconds a case may take (12)")
     p.add_argument("--rule", choices=("choose", "default"), default="choose", help="who chooses")
     p.add_argument("--schedule", help="field=value,... laid over the rule's schedule")
     p.add_argument("--no-others", action="store_true", help="leave numpy and PyTorch out")
@@ -68,11 +69,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             row = run(case, dtype, threads, args)
             print(text(row), flush=True)
             rows.append(row)
+            if args.json:
+                append(args.json, row)
     summary = geomeans(rows)
     for name, value in summary.items():
         print(f"geomean of {name}: {value:.3f}")
-    if args.json:
-        append(args.json, rows)
     wrong = any(not row["right"] for row in rows)
     return int(wrong or (args.quick and min(summary.values()) < 1.0))
 
@@ -101,12 +102,12 @@ def run(case: Any, dtype: str, threads: int, args: argparse.Namespace) -> dict[s
     arrays = host_cases.operands(problem)
     functions = candidates(problem, schedule, arrays, not args.no_others)
     wrong = host_cases.error(problem, functions["jaxpipe"](), arrays)
-    plan = paired.RoundPlan(rounds=args.rounds)
+    plan = paired.RoundPlan(rounds=args.rounds, limit_s=args.limit)
     peak = _native.host_peak_flops(0.02, threads)
     rounds = paired.measure(functions, plan)
     peak = max(peak, _native.host_peak_flops(0.02, threads))
     return {
-        "bench": "host",
+        "kind": "host",
         "case": case.name,
         "group": case.group,
         "problem": problem.key,
@@ -204,13 +205,11 @@ def geomeans(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     return {dtype: math.exp(statistics.fmean(logs)) for dtype, logs in by_dtype.items()}
 
 
-def append(path: pathlib.Path, rows: Sequence[dict[str, Any]]) -> None:
-    """One JSON line a row."""
+def append(path: pathlib.Path, row: dict[str, Any]) -> None:
+    """One JSON line, written at once: what was measured survives an interruption."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
-        for row in rows:
-            file.write(json.dumps(row, sort_keys=True) + "\n")
-    print(f"rows appended to {path}")
+        file.write(json.dumps(row, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":
