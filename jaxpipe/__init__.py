@@ -1,5 +1,6 @@
 """jaxpipe: pipelined matrix products and convolutions for JAX."""
 
+from jaxpipe.accelerate import accelerate
 from jaxpipe.doctor import doctor
 from jaxpipe.ops.conv import conv_general_dilated
 from jaxpipe.ops.coverage import coverage
@@ -12,6 +13,7 @@ from jaxpipe.version import VERSION as __version__
 __all__ = [
     "EXPORT_CHECKS",
     "__version__",
+    "accelerate",
     "conv",
     "conv_general_dilated",
     "coverage",

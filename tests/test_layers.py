@@ -28,7 +28,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("choose", "compiler"),
     ("runtime",),
     ("ops",),
-    ("accelerate", "flax", "tune"),
+    ("rewrite", "accelerate", "flax", "tune"),
     (
         "explain_report",
         "explain_plot",
@@ -45,6 +45,7 @@ ONLY_IN = {
     "jax": {
         "runtime",
         "ops",
+        "rewrite",
         "accelerate",
         "flax",
         "tune",

@@ -101,6 +101,11 @@ def abstract_eval(p: Primitive, *avals: Any, **params: Any) -> Any:
 
 
 # ------------------------------------------------------------------ types
+def is_linear_operand(x: Any) -> bool:
+    """True for an operand that a transposed program is linear in: its value is not known."""
+    return bool(ad.is_undefined_primal(x))
+
+
 def zero_tangent(aval: Any) -> Any:
     """The symbolic zero of `aval`'s tangent type."""
     return ad.Zero(aval.to_tangent_aval())
@@ -120,6 +125,11 @@ def spec_of(aval: Any) -> tuple[Any, ...]:
     """The aval's partition spec, one entry a dimension."""
     spec: tuple[Any, ...] = tuple(aval.sharding.spec)
     return (*spec, *(None,) * (aval.ndim - len(spec)))
+
+
+def same_sharding(a: Any, b: Any) -> bool:
+    """True when two avals are sharded alike, as far as their types say."""
+    return bool(a.sharding == b.sharding)
 
 
 def varying(x: Any) -> frozenset[Any]:
@@ -159,6 +169,19 @@ def is_exporting(ctx: Any) -> bool:
 
 
 # ------------------------------------------------------------------ jaxprs
+def opened(jaxpr: Any) -> Any:
+    """The jaxpr with `invars`, `eqns` and `outvars`, of a closed or an open one."""
+    return jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
+
+
+def reopened(closed: Any, like: Any) -> Any:
+    """`closed` as the kind of jaxpr that `like` is: 0.10 holds open ones in some equations."""
+    if isinstance(like, ClosedJaxpr):
+        return closed
+    assert not closed.consts, closed.consts
+    return closed.jaxpr
+
+
 def constants(jaxpr: Any) -> Sequence[Any]:
     """The constants bound to `jaxpr.constvars`; none for an open jaxpr."""
     return getattr(jaxpr, "consts", ())
@@ -167,6 +190,11 @@ def constants(jaxpr: Any) -> Sequence[Any]:
 def equation_context(eqn: Any) -> AbstractContextManager[Any]:
     """The mesh, compute type and metadata that `eqn` was traced under."""
     return eqn.ctx.manager  # type: ignore[no-any-return]
+
+
+def scope_of(eqn: Any) -> str:
+    """The named scopes that `eqn` was traced in, such as "Bert/layer_0/attention"."""
+    return str(eqn.source_info.name_stack)
 
 
 def rebind(eqn: Any, operands: Sequence[Any], params: dict[str, Any] | None = None) -> Any:

@@ -99,7 +99,9 @@ def _through_lax(fun: Callable[..., Any], *operands: Any, spec: ConvSpec) -> Any
 
 
 # ------------------------------------------------------------------ derivatives
-def _transpose_lhs(g: Any, x: Any, y: Any, *, spec: ConvSpec, mark: Any) -> Any:
+def transpose_lhs(g: Any, x: Any, y: Any, *, spec: ConvSpec, mark: Any) -> Any:
+    """The cotangent of the image x; its aval is all that is used of it."""
+
     def cotangent(g: Any, y: Any) -> Any:
         (out,) = jax.linear_transpose(lambda x: spec.reference(x, y), x.aval)(g)
         return out
@@ -107,7 +109,9 @@ def _transpose_lhs(g: Any, x: Any, y: Any, *, spec: ConvSpec, mark: Any) -> Any:
     return _through_lax(cotangent, *compat.same_varying(g, y), spec=spec)
 
 
-def _transpose_rhs(g: Any, x: Any, y: Any, *, spec: ConvSpec, mark: Any) -> Any:
+def transpose_rhs(g: Any, x: Any, y: Any, *, spec: ConvSpec, mark: Any) -> Any:
+    """The cotangent of the filter y; its aval is all that is used of it."""
+
     def cotangent(g: Any, x: Any) -> Any:
         (out,) = jax.linear_transpose(lambda y: spec.reference(x, y), y.aval)(g)
         return out
@@ -131,6 +135,6 @@ def _lower(ctx: Any, lhs: Any, rhs: Any, *, spec: ConvSpec, mark: Any) -> Any:
 
 
 conv_p = compat.primitive("jaxpipe_conv", _type)
-compat.set_bilinear(conv_p, _transpose_lhs, _transpose_rhs)
+compat.set_bilinear(conv_p, transpose_lhs, transpose_rhs)
 compat.set_batching(conv_p, _batch)
 compat.set_lowering(conv_p, _lower)

@@ -101,7 +101,7 @@ def _type(lhs: Any, rhs: Any, *, spec: DotSpec, mark: Any) -> Any:
 
 
 # ------------------------------------------------------------------ derivatives
-def _transpose_lhs(g: Any, x: Any, y: Any, *, spec: DotSpec, mark: Any) -> Any:
+def transpose_lhs(g: Any, x: Any, y: Any, *, spec: DotSpec, mark: Any) -> Any:
     """g[b, m, n] y[b, k, n] -> [b, m, k], permuted to x."""
     (xc, yc), (xb, yb) = spec.dimension_numbers
     x_free, y_free = _frees(x.aval, y, spec.dimension_numbers)
@@ -110,7 +110,7 @@ def _transpose_lhs(g: Any, x: Any, y: Any, *, spec: DotSpec, mark: Any) -> Any:
     return _cotangent(g, y, ((n_dims, y_free), (batch, yb)), order, x.aval, spec)
 
 
-def _transpose_rhs(g: Any, x: Any, y: Any, *, spec: DotSpec, mark: Any) -> Any:
+def transpose_rhs(g: Any, x: Any, y: Any, *, spec: DotSpec, mark: Any) -> Any:
     """x[b, m, k] g[b, m, n] -> [b, k, n], permuted to y: no transpose for a plain product."""
     (xc, yc), (xb, yb) = spec.dimension_numbers
     x_free, y_free = _frees(x, y.aval, spec.dimension_numbers)
@@ -170,7 +170,7 @@ def _lower(ctx: Any, lhs: Any, rhs: Any, *, spec: DotSpec, mark: Any) -> Any:
 
 
 dot_p = compat.primitive("jaxpipe_dot", _type)
-compat.set_bilinear(dot_p, _transpose_lhs, _transpose_rhs)
+compat.set_bilinear(dot_p, transpose_lhs, transpose_rhs)
 compat.set_batching(dot_p, _batch)
 compat.set_lowering(dot_p, _lower)
 

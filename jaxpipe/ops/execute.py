@@ -1,185 +1,125 @@
 """One call on one device: choose the executor, run the kernel, write the ledger.
 
-In: a spec, a fusion, operands (traced, local to a device), the platform that is lowered for. Out:
-the results. EXECUTORS is the table of what can run a Problem; implementation=None tries those of
-the platform in order and ends with lax, a named one raises UnsupportedError when it cannot serve.
-It must not know derivatives, batching or meshes.
+In: a spec, a fusion, operands (traced, local to a device), and what is lowered for. Out: the
+results. implementation=None tries the executors of the platform in order and ends with lax, a
+named one raises UnsupportedError when it cannot serve. It must not know derivatives, batching or
+meshes.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import jax
 
-from jaxpipe.choose import choose
 from jaxpipe.errors import JaxpipeError, UnsupportedError
 from jaxpipe.kernel import BufferRole
 from jaxpipe.ops import coverage, epilogue
 from jaxpipe.ops.coverage import Site
 from jaxpipe.ops.epilogue import Fusion
-from jaxpipe.ops.options import Implementation, Options
-from jaxpipe.ops.plan import Abilities, Plan
+from jaxpipe.ops.executors import EXECUTORS, PREFERENCE, Devices, Executor, Served
+from jaxpipe.ops.plan import Plan
 from jaxpipe.ops.specs import Spec
-from jaxpipe.problem import Problem
-from jaxpipe.runtime import device, host
-from jaxpipe.runtime import execute as runtime
-from jaxpipe.schedule import Schedule
-from jaxpipe.target import Device
-
-Operands = Mapping[BufferRole, Any]
-Devices = Sequence[jax.Device]
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """A kernel that is ready: `call` takes the operands by role; schedule and source are for
-    people. xla_wins: a record says that XLA is faster."""
+class Place:
+    """What is lowered for: a platform, and its devices where they are known."""
 
-    call: Callable[[Operands], tuple[Any, ...]]
-    schedule: str
-    source: str
-    xla_wins: bool = False
+    platform: str
+    devices: Devices = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Executor:
-    """Something that runs Problems on these platforms, with these abilities.
+class Selection:
+    """The executor of one call, how it is called, and its row in the ledger."""
 
-    serve makes the kernel of a problem under the caller's options; UnsupportedError when it has
-    none, with the reason. remedy ends the error of a caller who insists on another platform.
-    """
-
-    name: Implementation
-    platforms: tuple[str, ...]
-    able: Abilities
-    serve: Callable[[Problem, Options, Devices], Served]
-    remedy: str
+    site: Site
+    plan: Plan
+    served: Served
 
 
-def _serve_host(problem: Problem, options: Options, devices: Devices) -> Served:
-    if reason := host.unsupported_reason(problem):
-        raise UnsupportedError(reason)
-    choice = choose(problem, executor="host", explicit=options.schedule)
-    call = functools.partial(_call, problem, choice.schedule, "host", "")
-    return Served(call, str(choice.schedule), choice.source, choice.xla_wins)
+def run(*operands: Any, spec: Spec, fusion: Fusion, place: Place) -> list[Any]:
+    """[y] or [y, pre-activation] of `spec` with `fusion` on one device of `place`."""
+    types = [jax.typeof(x) for x in operands]
+    try:
+        selected = select(types, spec, fusion, place)
+    except UnsupportedError as error:
+        if spec.options.implementation not in (None, "xla"):
+            raise
+        return run_reference(*operands, spec=spec, fusion=fusion, reason=str(error))
+    coverage.record(selected.site)
+    return _run_kernel(selected, spec, fusion, operands)
 
 
-def _serve_cuda(problem: Problem, options: Options, devices: Devices) -> Served:
-    """Made for options.target, else the devices that the program is lowered for."""
-    return _serve_gpu("cuda", problem, options, device.resolve(devices, options.target))
+def preview(types: Sequence[Any], spec: Spec, fusion: Fusion, place: Place) -> Site:
+    """The ledger's row of a call with operands of these types, without making it."""
+    try:
+        return select(types, spec, fusion, place).site
+    except UnsupportedError as error:
+        return Site(spec.op, spec.describe(*types[:2]), "xla", reason=str(error))
 
 
-def _serve_interpret(problem: Problem, options: Options, devices: Devices) -> Served:
-    """Made for options.target or JAXPIPE_TARGET; the program's own devices are CPUs."""
-    return _serve_gpu("interpret", problem, options, device.resolve((), options.target))
-
-
-def _serve_gpu(
-    executor: Literal["cuda", "interpret"], problem: Problem, options: Options, gpu: Device
-) -> Served:
-    choice = choose(problem, executor="cuda", device=gpu, explicit=options.schedule)
-    call = functools.partial(_call, problem, choice.schedule, executor, gpu.arch)
-    return Served(call, str(choice.schedule), choice.source, choice.xla_wins)
-
-
-def _call(
-    problem: Problem,
-    schedule: Schedule,
-    executor: Literal["host", "cuda", "interpret"],
-    arch: str,
-    operands: Operands,
-) -> tuple[Any, ...]:
-    return runtime.run(problem, schedule, operands, executor=executor, arch=arch)
-
-
-EXECUTORS: dict[str, Executor] = {
-    e.name: e
-    for e in (
-        Executor(
-            "host", ("cpu",), Abilities(has_patches=True), _serve_host,
-            "compile it for the CPU, or use implementation='cuda' on a GPU",
-        ),
-        Executor(
-            "cuda", ("cuda",), Abilities(has_tf32=True), _serve_cuda,
-            "compile it for a GPU (pip install 'jaxpipe[cuda13]', or export for platform cuda)",
-        ),
-        Executor(
-            "interpret", ("cpu",), Abilities(has_tf32=True), _serve_interpret,
-            "compile it for the CPU",
-        ),
-    )
-}  # fmt: skip
-# What implementation=None tries, by platform; lax serves the rest.
-PREFERENCE: dict[str, tuple[Implementation, ...]] = {"cpu": ("host",), "cuda": ("cuda",)}
-
-
-def run(
-    *operands: Any, spec: Spec, fusion: Fusion, platform: str, devices: Devices = ()
-) -> list[Any]:
-    """[y] or [y, pre-activation] of `spec` with `fusion` on one device of `platform`.
-
-    devices: those that the program is lowered for, where JAX tells them.
-    """
+def select(types: Sequence[Any], spec: Spec, fusion: Fusion, place: Place) -> Selection:
+    """The named executor, else the first of the platform that serves; UnsupportedError says why
+    none does."""
     named = spec.options.implementation
-    if named not in (None, "xla"):
-        return _run_named(named, platform, spec, fusion, operands, devices)
-    reason = "asked for" if named else f"no kernels for platform {platform}"
-    for name in () if named else PREFERENCE.get(platform, ()):
+    if named == "xla":
+        raise UnsupportedError("asked for")
+    if named is not None:
+        return _select_named(named, types, spec, fusion, place)
+    reason = f"no kernels for platform {place.platform}"
+    for name in PREFERENCE.get(place.platform, ()):
         try:
-            return _run_kernel(EXECUTORS[name], spec, fusion, operands, devices)
+            return _select(EXECUTORS[name], types, spec, fusion, place)
         except JaxpipeError as error:
             reason = str(error)
-    return run_reference(*operands, spec=spec, fusion=fusion, reason=reason)
+    raise UnsupportedError(reason)
 
 
-def _run_named(
-    name: str,
-    platform: str,
-    spec: Spec,
-    fusion: Fusion,
-    operands: tuple[Any, ...],
-    devices: Devices,
-) -> list[Any]:
-    """By the executor that the caller insists on; UnsupportedError says why it cannot."""
+def _select_named(
+    name: str, types: Sequence[Any], spec: Spec, fusion: Fusion, place: Place
+) -> Selection:
     executor = EXECUTORS[name]
-    call = spec.describe(*(jax.typeof(x) for x in operands[:2]))
-    if platform not in executor.platforms:
+    call = spec.describe(*types[:2])
+    if place.platform not in executor.platforms:
         raise UnsupportedError(
-            f"implementation={name!r} for {call}: this program is compiled for {platform}, "
+            f"implementation={name!r} for {call}: this program is compiled for {place.platform}, "
             f"{name} runs on {', '.join(executor.platforms)}: {executor.remedy}; "
             "implementation=None picks what applies"
         )
     try:
-        return _run_kernel(executor, spec, fusion, operands, devices)
+        return _select(executor, types, spec, fusion, place)
     except JaxpipeError as error:
         raise UnsupportedError(
             f"implementation={name!r} for {call}: {error}; implementation=None picks what applies"
         ) from error
 
 
+def _select(
+    executor: Executor, types: Sequence[Any], spec: Spec, fusion: Fusion, place: Place
+) -> Selection:
+    """Plan and serve; a JaxpipeError of either is why this executor does not."""
+    bias, _ = fusion.split(tuple(types[2:]))
+    plan = spec.plan(fusion, types[0], types[1], bias, executor.able)
+    served = executor.serve(plan.problem, spec.options, place.devices)
+    _require_faster(served, spec)
+    site = Site(spec.op, str(plan.problem), executor.name, served.schedule, served.source)
+    return Selection(site, plan, served)
+
+
 def _run_kernel(
-    executor: Executor,
-    spec: Spec,
-    fusion: Fusion,
-    operands: tuple[Any, ...],
-    devices: Devices,
+    selected: Selection, spec: Spec, fusion: Fusion, operands: tuple[Any, ...]
 ) -> list[Any]:
-    """Plan, serve, call; a JaxpipeError of any of them is why this executor does not."""
     lhs, rhs, *extras = operands
     bias, residual = fusion.split(tuple(extras))
-    types = jax.typeof(lhs), jax.typeof(rhs)
-    plan = spec.plan(fusion, *types, bias, executor.able)
-    served = executor.serve(plan.problem, spec.options, devices)
-    _require_faster(served, spec)
-    out = spec.result_type(*types)
-    coverage.record(Site(spec.op, str(plan.problem), executor.name, served.schedule, served.source))
-    with jax.named_scope(f"jaxpipe.{executor.name}[{plan.problem}]"):
-        results = served.call(_prepare(plan, lhs, rhs, bias, residual))
-        return [y.reshape(out.shape).astype(plan.dtypes.final) for y in results]
+    plan, site = selected.plan, selected.site
+    shape = spec.result_type(jax.typeof(lhs), jax.typeof(rhs)).shape
+    with jax.named_scope(f"jaxpipe.{site.implementation}[{site.problem}][{site.schedule}]"):
+        results = selected.served.call(_prepare(plan, lhs, rhs, bias, residual))
+        return [y.reshape(shape).astype(plan.dtypes.final) for y in results]
 
 
 def _require_faster(served: Served, spec: Spec) -> None:

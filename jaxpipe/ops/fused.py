@@ -259,6 +259,42 @@ def _result_tangent(z: Any, zd: Any, rd: Any, fusion: Fusion) -> Any:
     return functools.reduce(operator.add, terms) if terms else None
 
 
+def _transpose(
+    cotangents: Sequence[Any], *operands: Any, spec: Spec, fusion: Fusion, mark: Any
+) -> list[Any]:
+    """Without an activation, y = z + residual and z = alpha * lhs rhs + bias are linear."""
+    assert fusion.is_linear, f"{fusion!r} is not linear, only its tangent is"
+    known = [g for g in cotangents if not compat.is_zero(g)]
+    g_z = functools.reduce(operator.add, known) if known else None
+    g_y = None if compat.is_zero(cotangents[0]) else cotangents[0]
+    lhs, rhs, *extras = operands
+    bias, residual = fusion.split(tuple(extras))
+    outs = [None, None]
+    if g_z is not None:
+        outs = _product_cotangents(_scaled(g_z, fusion), lhs, rhs, spec)
+    for operand, g in ((bias, g_z), (residual, g_y)):
+        if operand is not None:
+            linear = g is not None and compat.is_linear_operand(operand)
+            outs.append(_summed_to(g, operand.aval) if linear else None)
+    return outs
+
+
+def _product_cotangents(g: Any, lhs: Any, rhs: Any, spec: Spec) -> list[Any]:
+    module: Any = plain if isinstance(spec, DotSpec) else convolution
+    if compat.is_linear_operand(lhs):
+        return [module.transpose_lhs(g, lhs, rhs, spec=spec, mark=None), None]
+    if compat.is_linear_operand(rhs):
+        return [None, module.transpose_rhs(g, lhs, rhs, spec=spec, mark=None)]
+    return [None, None]
+
+
+def _summed_to(g: Any, aval: Any) -> Any:
+    """The cotangent of what was broadcast along leading dimensions."""
+    lead = tuple(range(g.ndim - aval.ndim))
+    wide = g.astype(epilogue.accumulator(g.dtype))
+    return (wide.sum(lead) if lead else g).astype(aval.dtype)
+
+
 # ------------------------------------------------------------------ vmap
 def _batch(
     axis_data: Any,
@@ -334,5 +370,6 @@ def _lower(ctx: Any, *values: Any, spec: Spec, fusion: Fusion, mark: Any) -> Any
 
 fused_p = compat.primitive("jaxpipe_fused", _type, many=True)
 compat.set_jvp(fused_p, _jvp)
+compat.set_transpose(fused_p, _transpose)
 compat.set_batching(fused_p, _batch)
 compat.set_lowering(fused_p, _lower)

@@ -49,9 +49,10 @@ def _kernel_types(*avals: Any, spec: Spec, fusion: Fusion) -> list[Any]:
 
 
 def _lower_kernel(platform: str) -> Callable[..., Any]:
-    def rule(ctx: Any, *values: Any, **params: Any) -> Any:
-        run = functools.partial(execute.run, platform=platform, devices=device.devices_of(ctx))
-        return compat.lower_as(run, many=True)(ctx, *values, **params)
+    def rule(ctx: Any, *values: Any, spec: Spec, fusion: Fusion) -> Any:
+        place = execute.Place(platform, device.devices_of(ctx))
+        fun = functools.partial(execute.run, spec=spec, fusion=fusion, place=place)
+        return compat.lower_as(fun, many=True)(ctx, *values)
 
     return rule
 

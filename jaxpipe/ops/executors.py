@@ -1,0 +1,101 @@
+"""The table of what can run a Problem: EXECUTORS, one row an implementation that is not XLA.
+
+In: a Problem, the caller's options, the devices that are compiled for. Out: a `Served`: a function
+of operands, with the schedule and where it is from. Any JaxpipeError of a row's `serve` is the
+reason why it does not. It must not know specs, lowering contexts or the ledger.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jaxpipe.choose import choose
+from jaxpipe.compiler import compile_kernel
+from jaxpipe.errors import UnsupportedError
+from jaxpipe.kernel import BufferRole
+from jaxpipe.ops.options import Implementation, Options
+from jaxpipe.ops.plan import Abilities
+from jaxpipe.problem import Problem
+from jaxpipe.runtime import device, host, launch, targets
+from jaxpipe.schedule import GpuSchedule, HostSchedule
+
+Operands = Mapping[BufferRole, Any]
+Devices = tuple[Any, ...]
+ROLES: tuple[BufferRole, ...] = ("lhs", "rhs", "bias", "residual")
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A kernel that is ready: `call` takes the operands by role; schedule and source are for
+    people. xla_wins: a record says that XLA is faster."""
+
+    call: Callable[[Operands], tuple[Any, ...]]
+    schedule: str
+    source: str
+    xla_wins: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Executor:
+    """Something that runs Problems on these platforms, with these abilities.
+
+    serve makes the kernel of a problem under the caller's options. remedy ends the error of a
+    caller who insists on another platform.
+    """
+
+    name: Implementation
+    platforms: tuple[str, ...]
+    able: Abilities
+    serve: Callable[[Problem, Options, Devices], Served]
+    remedy: str
+
+
+def _serve_host(problem: Problem, options: Options, devices: Devices) -> Served:
+    if reason := host.unsupported_reason(problem):
+        raise UnsupportedError(reason)
+    choice = choose(problem, executor="host", explicit=options.schedule)
+    assert isinstance(choice.schedule, HostSchedule)
+    call = functools.partial(_call_host, problem, choice.schedule)
+    return Served(call, str(choice.schedule), choice.source, choice.xla_wins)
+
+
+def _call_host(problem: Problem, schedule: HostSchedule, operands: Operands) -> tuple[Any, ...]:
+    return host.call(problem, schedule, *(operands.get(role) for role in ROLES))
+
+
+def _serve_gpu(
+    executor: launch.Executor, problem: Problem, options: Options, devices: Devices
+) -> Served:
+    """Compiled here, for the GPU that options, the program's devices or JAXPIPE_TARGET name."""
+    if not targets.is_registered(launch.TARGETS[executor]):
+        raise UnsupportedError(f"this build of jaxpipe has no handler {launch.TARGETS[executor]}")
+    gpu = device.resolve(devices if executor == "cuda" else (), options.target)
+    choice = choose(problem, executor="cuda", device=gpu, explicit=options.schedule)
+    assert isinstance(choice.schedule, GpuSchedule)
+    compiled = compile_kernel(problem, choice.schedule, gpu)
+    call = functools.partial(launch.call, compiled, executor=executor)
+    return Served(call, str(choice.schedule), choice.source, choice.xla_wins)
+
+
+EXECUTORS: dict[str, Executor] = {
+    e.name: e
+    for e in (
+        Executor(
+            "host", ("cpu",), Abilities(has_patches=True), _serve_host,
+            "compile it for the CPU, or use implementation='cuda' on a GPU",
+        ),
+        Executor(
+            "cuda", ("cuda",), Abilities(has_tf32=True), functools.partial(_serve_gpu, "cuda"),
+            "compile it for a GPU (pip install 'jaxpipe[cuda13]', or export for platform cuda)",
+        ),
+        Executor(
+            "interpret", ("cpu",), Abilities(has_tf32=True),
+            functools.partial(_serve_gpu, "interpret"), "compile it for the CPU",
+        ),
+    )
+}  # fmt: skip
+# What implementation=None tries, by platform; lax serves the rest.
+PREFERENCE: dict[str, tuple[Implementation, ...]] = {"cpu": ("host",), "cuda": ("cuda",)}

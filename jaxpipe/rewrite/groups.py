@@ -1,0 +1,200 @@
+"""Finds what one kernel can do: a product and the epilogue that follows it in the program.
+
+In: a graph, one of its products. Out: a `Group`. The chain that is looked for is
+
+    product -> scale by a number -> + bias -> activation -> + residual     (each step optional)
+
+with casts between floating-point types anywhere. A step joins only when its value has no other
+use. The pre-activation alone may have others: the kernel then writes it as a second result. The
+whole chain is summed and computed in float32 and rounded once, to the type of its last value.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxpipe.ops import compat
+from jaxpipe.ops.epilogue import Fusion
+from jaxpipe.ops.specs import Spec
+from jaxpipe.rewrite.activations import find_activation
+from jaxpipe.rewrite.graph import Atom, Constant, Graph, Op, Value, descends_from
+
+FUSED_DTYPES = ("float32", "bfloat16", "float16")
+ADDS = ("add", "add_any")
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """A product with its epilogue: operands, what it computes, the values that it stands for.
+
+    result is the chain's last value; preactivation is None unless something else needs it.
+    """
+
+    op: Op
+    spec: Spec
+    fusion: Fusion
+    result: Value
+    bias: Value | None = None
+    residual: Value | None = None
+    preactivation: Value | None = None
+    steps: list[str] = field(default_factory=list)
+    stopped: str = ""
+
+    @property
+    def operands(self) -> list[Atom]:
+        """lhs, rhs and the fused operands."""
+        extras = [x for x in (self.bias, self.residual) if x is not None]
+        return [*self.op.ins[:2], *extras]
+
+    @property
+    def final_spec(self) -> Spec:
+        """The spec whose result has the type of the chain's last value."""
+        wanted = np.dtype(self.result.aval.dtype)
+        if wanted == np.dtype(self.op.outs[0].aval.dtype):
+            return self.spec
+        return replace(self.spec, preferred_element_type=wanted)
+
+
+def grow(graph: Graph, op: Op, spec: Spec, claimed: set[int]) -> Group:
+    """The longest chain after product `op`; `claimed` holds operations that other groups took."""
+    group = Group(op, spec, Fusion(), op.outs[0])
+    if np.dtype(op.outs[0].aval.dtype).name not in FUSED_DTYPES:
+        group.stopped = f"a {op.outs[0].aval.dtype} result takes no epilogue"
+        return group
+    for step in (_cast, _scale, _cast, _add_bias, _cast, _activate, _cast, _add_residual, _cast):
+        step(graph, group, claimed)
+    return group
+
+
+def _only_user(group: Group, claimed: set[int]) -> Op | None:
+    """The one operation that uses the chain's end, if nothing else does."""
+    value = group.result
+    if value.is_output or len(value.users) != 1 or id(value.users[0]) in claimed:
+        return None
+    return value.users[0]
+
+
+def _take(group: Group, user: Op, step: str, claimed: set[int]) -> None:
+    group.result = user.outs[0]
+    group.steps.append(step)
+    claimed.add(id(user))
+
+
+def _cast(graph: Graph, group: Group, claimed: set[int]) -> None:
+    """A conversion between floating-point types that kernels write."""
+    user = _only_user(group, claimed)
+    if user is None or user.name != "convert_element_type" or group.preactivation is not None:
+        return
+    if np.dtype(user.outs[0].aval.dtype).name in FUSED_DTYPES:
+        _take(group, user, f"cast to {user.outs[0].aval.dtype}", claimed)
+
+
+def _scale(graph: Graph, group: Group, claimed: set[int]) -> None:
+    """Multiplication with, or division by, a number."""
+    user = _only_user(group, claimed)
+    if user is None or user.name not in ("mul", "div"):
+        return
+    left, right = user.ins
+    factor = left if right is group.result and user.name == "mul" else right
+    number = _number(factor)
+    if number is None or (user.name == "div" and number == 0.0):
+        return
+    alpha = number if user.name == "mul" else 1.0 / number
+    if math.isfinite(alpha):
+        group.fusion = replace(group.fusion, alpha=alpha)
+        _take(group, user, f"scale {alpha:g}", claimed)
+
+
+def _number(atom: Atom) -> float | None:
+    """The scalar that an operand holds everywhere, or None."""
+    if isinstance(atom, Constant):
+        return (
+            float(np.asarray(atom.value).astype(np.float64)) if np.ndim(atom.value) == 0 else None
+        )
+    made = atom.producer
+    if made is not None and made.name in ("broadcast_in_dim", "convert_element_type"):
+        return _number(made.ins[0])
+    return None
+
+
+def _add_bias(graph: Graph, group: Group, claimed: set[int]) -> None:
+    """Addition of a value that varies along the result's trailing dimensions only."""
+    user = _only_user(group, claimed)
+    if user is None or user.name not in ADDS:
+        return
+    other = _other(user, group.result)
+    shape = group.spec.bias_shape(*(atom.aval for atom in group.op.ins[:2]))
+    vector = None if other is None else _vector(other, group.result.aval.shape, len(shape))
+    if vector is not None and not descends_from(vector, group.op):
+        group.bias = vector
+        group.fusion = replace(group.fusion, bias=True)
+        _take(group, user, "bias", claimed)
+
+
+def _other(user: Op, value: Value) -> Value | None:
+    """The other operand of a sum, when it is an array."""
+    left, right = user.ins
+    other = right if left is value else left
+    return other if isinstance(other, Value) and other is not value else None
+
+
+def _vector(value: Value, shape: tuple[int, ...], trailing: int) -> Value | None:
+    """The array of `trailing` dimensions that `value` repeats over the leading ones, or None."""
+    if not trailing or not jnp.issubdtype(value.aval.dtype, jnp.floating):
+        return None
+    lead = len(shape) - trailing
+    if value.aval.shape == (1,) * lead + shape[lead:] and lead:
+        return value
+    made = value.producer
+    if made is None or made.name != "broadcast_in_dim" or not isinstance(made.ins[0], Value):
+        return None
+    inner, places = made.ins[0], made.params["broadcast_dimensions"]
+    sizes = {dim: inner.aval.shape[i] for i, dim in enumerate(places)}
+    repeats = all(sizes.get(dim, 1) == 1 for dim in range(lead))
+    varies = all(sizes.get(dim, 1) == shape[dim] for dim in range(lead, len(shape)))
+    return inner if repeats and varies and lead else None
+
+
+def _activate(graph: Graph, group: Group, claimed: set[int]) -> None:
+    """An activation of the chain's end; other uses of it make it a second result."""
+    z = group.result
+    found = find_activation(graph, z)
+    if found is None or found.inside & claimed:
+        return
+    elsewhere = z.is_output or any(id(user) not in found.inside for user in z.users)
+    leaks = any(
+        value.is_output or any(id(user) not in found.inside for user in value.users)
+        for value in _values_inside(graph, found.inside)
+        if value is not found.result
+    )
+    if elsewhere or leaks:
+        group.preactivation = z
+    group.fusion = replace(group.fusion, activation=found.activation)
+    group.result = found.result
+    group.steps.append(found.activation)
+    claimed |= found.inside
+
+
+def _values_inside(graph: Graph, inside: frozenset[int]) -> list[Value]:
+    return [value for op in graph.ops if id(op) in inside for value in op.outs]
+
+
+def _add_residual(graph: Graph, group: Group, claimed: set[int]) -> None:
+    """Addition of an array of the result's shape that does not depend on the product."""
+    user = _only_user(group, claimed)
+    if user is None or user.name not in ADDS:
+        return
+    other = _other(user, group.result)
+    fits = other is not None and other.aval.shape == group.result.aval.shape
+    if not fits or other is None or descends_from(other, group.op):
+        return
+    if np.dtype(other.aval.dtype).name in FUSED_DTYPES and compat.same_sharding(
+        other.aval, group.result.aval
+    ):
+        group.residual = other
+        group.fusion = replace(group.fusion, residual=True)
+        _take(group, user, "residual", claimed)
