@@ -72,7 +72,7 @@ def _serve_gpu(
     """Compiled here, for the GPU that options, the program's devices or JAXPIPE_TARGET name."""
     if not targets.is_registered(launch.TARGETS[executor]):
         raise UnsupportedError(f"this build of jaxpipe has no handler {launch.TARGETS[executor]}")
-    gpu = device.resolve(devices if executor == "cuda" else (), options.target)
+    gpu = device.resolve(devices, options.target)
     choice = choose(problem, executor="cuda", device=gpu, explicit=options.schedule)
     assert isinstance(choice.schedule, GpuSchedule)
     compiled = compile_kernel(problem, choice.schedule, gpu)

@@ -81,7 +81,9 @@ def devices_of(ctx: Any) -> tuple[jax.Device, ...]:
     if assigned := getattr(axes, "device_assignment", None):
         return tuple(assigned)
     mesh = getattr(axes, "mesh", None)
-    devices = getattr(mesh, "devices", None) if mesh is not None else None
+    if isinstance(mesh, jax.sharding.AbstractMesh):  # raises when asked for its devices
+        return ()
+    devices = getattr(mesh, "devices", None)
     return () if devices is None else tuple(devices.flat)
 
 
