@@ -115,13 +115,22 @@ class Operand:
     def issue(self, site: Site, source: Source) -> list[str]:
         """The copy with cp.async, or the load half of a staged one."""
         if self.is_staged:
-            text = f"{self.role}_staging[i] = load_unaligned({source.address}, {source.keep});"
-            return self.block(source.lines, source.tables, text)
+            return self.block(source.lines, source.tables, self._staged_load(source))
         width = self.plan.vector_bytes
         tables, to = self.destination(site.copy)
-        checked = "" if source.keep == str(width) else f", {source.keep}"
+        kept = f"{source.inside} ? {source.keep} : 0" if source.inside else source.keep
+        checked = "" if kept == str(width) else f", {kept}"
         text = f"copy_async<{width}>({to}, {source.address}{checked});"
         return self.block(source.lines, {**tables, **source.tables}, text)
+
+    def _staged_load(self, source: Source) -> str:
+        """The load half of a staged copy: whole vectors, or those cut at the end of a row."""
+        target = f"{self.role}_staging[i]"
+        if source.keep == str(self.plan.vector_bytes):
+            inside = source.inside or "true"
+            return f"{target} = load_unaligned_or_zero({source.address}, {inside});"
+        kept = f"{source.inside} ? {source.keep} : 0" if source.inside else source.keep
+        return f"{target} = load_unaligned({source.address}, {kept});"
 
     def destination(self, copy: Copy) -> tuple[dict[str, str], str]:
         """Tables and the shared address of step i in the copy's stage."""
@@ -161,12 +170,14 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Lines before the loop over steps, tables, the address of step i, the bytes it keeps."""
+    """Lines before the loop over steps, tables, the address of step i, the bytes it keeps, and
+    the condition under which its row is inside ("" for always)."""
 
     lines: tuple[str, ...]
     tables: Mapping[str, str]
     address: str
     keep: str
+    inside: str = ""
 
 
 def indexed(name: str, values: Sequence[int]) -> tuple[dict[str, str], str]:
@@ -203,22 +214,14 @@ def matrix_source(o: Operand, site: Site) -> Source:
     ld = o.source.strides[-2] * o.size
     jumps = [s.rows * ld + s.vectors * o.plan.vector_bytes for s in o.plan.steps]
     tables, jump = _wide_indexed("kJump", jumps)
-    keeps, lines, keep = _kept(o, site, moving[-2], moving[-1])
-    return Source(
-        (f"const char* from = {start};", *lines), tables | keeps, plus("from", jump), keep
-    )
-
-
-def _kept(
-    o: Operand, site: Site, row: Affine, column: Affine
-) -> tuple[dict[str, str], list[str], str]:
-    """Tables, lines, and the expression of the bytes that step i keeps."""
-    keeps, lines, keep = columns_kept(o, site, column)
-    if not o.leaves_rows(site):
-        return keeps, lines, keep
-    downs, down = indexed("kDown", [s.rows for s in o.plan.steps])
-    lines.append(f"const int rows = {minus(f'{o.role}_rows', row)};")
-    return keeps | downs, lines, f"{down} < rows ? {keep} : 0"
+    keeps, lines, keep = columns_kept(o, site, moving[-1])
+    inside = ""
+    if o.leaves_rows(site):
+        downs, down = indexed("kDown", [s.rows for s in o.plan.steps])
+        lines.append(f"const int rows = {minus(f'{o.role}_rows', moving[-2])};")
+        keeps, inside = keeps | downs, f"{down} < rows"
+    head = f"const char* from = {start};"
+    return Source((head, *lines), tables | keeps, plus("from", jump), keep, inside)
 
 
 def columns_kept(o: Operand, site: Site, column: Affine) -> tuple[dict[str, str], list[str], str]:

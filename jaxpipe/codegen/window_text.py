@@ -71,12 +71,13 @@ def window_source(o: Operand, site: Site) -> Source:
     offset = kh * (w.dilation[0] * w.width * channels) + kw * (w.dilation[1] * channels) + k
     keeps, lines, keep = columns_kept(o, site, k)
     lines.append(f"const int offset = {expression(offset)};")
+    inside = ""
     if has_border(o):
         column = plus(expression(kw), str(o.source.shape[1]))
         lines.append(f"const unsigned window = 1u << ({expression(kh)}) | 1u << ({column});")
-        keep = f"({o.role}_inside[i] & window) == window ? {keep} : 0"
+        inside = f"({o.role}_inside[i] & window) == window"
     address = f"(const char*){o.role} + (long long)({o.role}_pixel[i] + offset) * {o.size}"
-    return Source(tuple(lines), keeps, address, keep)
+    return Source(tuple(lines), keeps, address, keep, inside)
 
 
 def has_border(o: Operand) -> bool:

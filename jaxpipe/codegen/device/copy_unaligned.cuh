@@ -17,3 +17,18 @@ __device__ __forceinline__ uint4 load_unaligned(const char* from, int bytes) {
   }
   return make_uint4(out[0], out[1], out[2], out[3]);
 }
+
+// All 16 bytes, or zeros where the row lies outside.
+__device__ __forceinline__ uint4 load_unaligned_or_zero(const char* from, bool inside) {
+  const unsigned long long address = (unsigned long long)from;
+  const unsigned* words = (const unsigned*)(address & ~3ull);
+  const int skip = (int)(address & 3);
+  unsigned word[5];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) word[i] = inside ? __ldg(words + i) : 0u;
+  word[4] = inside && skip ? __ldg(words + 4) : 0u;
+  return make_uint4(__funnelshift_r(word[0], word[1], 8 * skip),
+                    __funnelshift_r(word[1], word[2], 8 * skip),
+                    __funnelshift_r(word[2], word[3], 8 * skip),
+                    __funnelshift_r(word[3], word[4], 8 * skip));
+}
