@@ -61,6 +61,7 @@ class PtxProgram:
         texts: list[str],
         files: list[str],
     ) -> None: ...
+    def serialize(self) -> bytes: ...
     def run(
         self,
         buffers: list[tuple[np.ndarray, np.ndarray | None, bool, int]],

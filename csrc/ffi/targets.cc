@@ -13,6 +13,7 @@ XLA_FFI_Error* JaxpipeCudaLaunchExecute(XLA_FFI_CallFrame*);
 namespace jaxpipe {
 
 extern "C" XLA_FFI_Error* HostGemmHandler(XLA_FFI_CallFrame*);
+extern "C" XLA_FFI_Error* InterpretHandler(XLA_FFI_CallFrame*);
 
 namespace {
 
@@ -35,6 +36,8 @@ pybind11::dict FfiTargets() {
       pybind11::dict(pybind11::arg("instantiate") = Handler(JaxpipeCudaLaunchInstantiate),
                      pybind11::arg("initialize") = Handler(JaxpipeCudaLaunchInitialize),
                      pybind11::arg("execute") = Handler(JaxpipeCudaLaunchExecute));
+  targets["jaxpipe_interpret_launch"] =
+      pybind11::dict(pybind11::arg("execute") = Handler(InterpretHandler));
   return targets;
 }
 

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "ptx/grid.h"
+#include "ptx/serial.h"
 
 namespace py = pybind11;
 
@@ -156,6 +157,7 @@ void Bind(py::module_& module) {
            py::arg("constant_is_wide"), py::arg("register_slots"), py::arg("predicate_slots"),
            py::arg("static_shared_bytes"), py::arg("local_bytes"), py::arg("param_bytes"),
            py::arg("lines"), py::arg("texts"), py::arg("files"))
+      .def("serialize", [](const Program& program) { return py::bytes(Serialize(program)); })
       .def("run", &RunProgram, py::arg("buffers"), py::arg("params"), py::arg("grid"),
            py::arg("block"), py::arg("cluster"), py::arg("dynamic_shared_bytes"),
            py::arg("landing"), py::arg("order"), py::arg("seed"), py::arg("check"),

@@ -44,6 +44,8 @@ bool IsValid(const Program& p, const Instruction& i) {
   const Op op = static_cast<Op>(i.op);
   if (op == Op::kAndPred || op == Op::kOrPred || op == Op::kXorPred)
     good = good && i.imm >= 0 && i.imm < p.predicate_slots;
+  if (op == Op::kLoad || op == Op::kStore)
+    good = good && i.list_size >= 1 && i.list_size <= 8 && i.width >= 1 && i.width <= 8;
   if (op == Op::kBranch)
     good = good && i.target >= 0 && static_cast<size_t>(i.target) < p.code.size();
   return good;
@@ -52,8 +54,9 @@ bool IsValid(const Program& p, const Instruction& i) {
 }  // namespace
 
 Status Program::Validate() {
-  // Two slots of slack: an operation of 64 bits on the last slot stays inside.
-  register_slots += 2;
+  if (register_slots < kSpecialSlots || predicate_slots < 2)
+    return InvalidArgument("the program lacks its special slots");
+  register_slots += kSlackSlots;
   for (size_t pc = 0; pc < code.size(); ++pc) {
     const Instruction& i = code[pc];
     if (!IsValid(*this, i))

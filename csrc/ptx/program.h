@@ -19,6 +19,9 @@ inline constexpr uint32_t kAllLanes = 0xffffffffu;
 // An operand that is absent. Operands >= 0 are register slots, others ~index of a constant.
 inline constexpr int32_t kNone = INT32_MIN;
 
+// Slots behind the last one, so that 64-bit operations on it stay inside; Validate adds them.
+inline constexpr int32_t kSlackSlots = 2;
+
 // Slots that hold special registers, filled when a block starts; the compiler's come after.
 enum SpecialSlot : int32_t {
   kTidX,

@@ -28,8 +28,8 @@ from jaxpipe.ptx.tensor_map import encode_tensor_map
 
 LandingName = Literal["late", "early", "random"]
 OrderName = Literal["ascending", "descending", "random"]
-_LANDINGS: tuple[LandingName, ...] = ("late", "early", "random")
-_ORDERS: tuple[OrderName, ...] = ("ascending", "descending", "random")
+LANDINGS: tuple[LandingName, ...] = ("late", "early", "random")
+ORDERS: tuple[OrderName, ...] = ("ascending", "descending", "random")
 DEFAULT_MAX_STEPS = 1 << 31
 
 
@@ -47,8 +47,8 @@ class Mode:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.landing not in _LANDINGS or self.order not in _ORDERS:
-            raise PtxError(f"unknown {self}: landing is one of {_LANDINGS}, order of {_ORDERS}")
+        if self.landing not in LANDINGS or self.order not in ORDERS:
+            raise PtxError(f"unknown {self}: landing is one of {LANDINGS}, order of {ORDERS}")
 
 
 # Modes that together found every fault that single ones found (tests/ptx/test_mutations.py).
@@ -129,8 +129,8 @@ def run(
             block=block,
             cluster=cluster,
             dynamic_shared_bytes=shared_bytes,
-            landing=_LANDINGS.index(mode.landing),
-            order=_ORDERS.index(mode.order),
+            landing=LANDINGS.index(mode.landing),
+            order=ORDERS.index(mode.order),
             seed=mode.seed,
             check=checks,
             max_steps=max_steps,

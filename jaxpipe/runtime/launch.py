@@ -19,6 +19,7 @@ import numpy as np
 
 from jaxpipe.errors import UnsupportedError
 from jaxpipe.kernel import BufferRole, CompiledKernel
+from jaxpipe.ptx import embed
 from jaxpipe.runtime import recipe, targets
 from jaxpipe.runtime.reference import result_shape
 
@@ -84,7 +85,8 @@ def attributes_of(
 ) -> dict[str, object]:
     """What travels in the call: recipe, names, key, and the executor's form of the kernel."""
     sizes = tuple(recipe.Buffer(role, _bytes_of(role, value)) for role, value in operands.items())
-    return _attributes(compiled, sizes, _buffers(results_of(compiled)), executor)
+    attributes = _attributes(compiled, sizes, _buffers(results_of(compiled)), executor)
+    return attributes | embed.attributes(compiled) if executor == "interpret" else attributes
 
 
 def results_of(compiled: CompiledKernel) -> dict[BufferRole, jax.ShapeDtypeStruct]:
@@ -128,6 +130,4 @@ def _attributes(
     }
     if executor == "cuda":
         attributes["cubin"] = zlib.compress(compiled.cubin, 9)
-    else:
-        attributes["program"] = compiled.ptx
     return attributes
