@@ -9,7 +9,7 @@ from jaxpipe.errors import RecordError
 from jaxpipe.model import host as host_model
 from jaxpipe.problem import Matmul
 from jaxpipe.records import Measurement, Record
-from jaxpipe.residual import Residual, fit
+from jaxpipe.residual import Residual, fit, shipped
 from jaxpipe.space import host_space
 from jaxpipe.target import HostDevice
 
@@ -92,3 +92,15 @@ def test_too_few_or_foreign_records_give_no_model():
 def test_other_text_is_refused(text):
     with pytest.raises(RecordError, match="no residual model"):
         Residual.loads(text)
+
+
+def test_the_shipped_host_model_corrects_by_finite_amounts():
+    residual = shipped("host")
+    space = host_space(product(300), HOST)
+    correction = residual.correction(product(300), space.table, HOST)
+    assert residual.examples > 1000
+    assert 0 < np.ptp(correction) <= 3.0
+
+
+def test_there_is_no_model_for_an_executor_without_records():
+    assert shipped("nobody") is None

@@ -12,6 +12,7 @@ Sets
   held_out      RTX 3060 laptop GEMM, A4000 and W6600 filter
   autotvm       AutoTVM logs: every float32 dense and batch_matmul task on V100
   host          exhaustive recordings of jaxpipe's host executor
+  host_learnt   the same, each prior corrected by the recordings of the other problems
 or single names, as printed.
 """
 
@@ -47,8 +48,9 @@ def replays(names: list[str]) -> Iterator[tuple[str, Replay]]:
         for group, members in public.items():
             yield from ((s.name, s.load()) for s in members if name in (group, s.name))
         if name.startswith("host"):
-            recorded = host_sets.host_sets()
-            yield from ((n, r) for n, r in recorded.items() if name in ("host", n))
+            recorded = host_sets.host_sets(learnt=name == "host_learnt")
+            wanted = ("host", "host_learnt")
+            yield from ((n, r) for n, r in recorded.items() if name in (*wanted, n))
 
 
 def runnable(methods: list[str]) -> list[str]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxpipe.keys import problem_from_key
 from jaxpipe.records import Record
-from jaxpipe.residual import Residual
+from jaxpipe.residual import Residual, fit
 from jaxpipe.target import HostDevice, host_device
 from jaxpipe.tune.problem_space import problem_space
 from jaxpipe.tune.replay import Replay
@@ -49,10 +49,22 @@ def host_replay(
     return Replay(key, space.candidates, seconds, spread)
 
 
-def host_sets(clock: str = "cpu") -> dict[str, Replay]:
-    """Every recorded problem by a short name such as host_512x768x768."""
+def host_sets(clock: str = "cpu", learnt: bool = False) -> dict[str, Replay]:
+    """Every recorded problem by a short name such as host_512x768x768.
+
+    learnt: correct each problem's prior by what the recordings of the OTHER problems teach.
+    """
     host = host_device()
+    recorded = host_records(clock)
     return {
-        "host_" + key.split()[1]: host_replay(key, records, host)
-        for key, records in host_records(clock).items()
+        "host_" + key.split()[1]: host_replay(
+            key, records, host, _others(recorded, key) if learnt else None
+        )
+        for key, records in recorded.items()
     }
+
+
+def _others(recorded: dict[str, list[Record]], key: str) -> Residual | None:
+    rows = [r for other, records in recorded.items() if other != key for r in records]
+    host = host_device()
+    return fit(rows, {host.name: host}, "host")

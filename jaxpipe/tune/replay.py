@@ -18,6 +18,8 @@ from optuna.trial import TrialState
 from jaxpipe.errors import TuningError
 from jaxpipe.tune.candidates import Candidates, Floats
 
+FINALISTS, FINAL_RUNS = 5, 15
+
 
 @dataclass(frozen=True, eq=False)
 class Replay:
@@ -58,13 +60,16 @@ class Replay:
 def simulate(replay: Replay, sampler: BaseSampler, trials: int, seed: int) -> Floats:
     """(trials,) efficiency of the row that a tuner would return after each trial.
 
-    A failed trial counts as one; the choice is by measured medians, the efficiency by true times.
+    A failed trial counts as one. As in a live study the FINALISTS best by their short measurement
+    are measured again at length, and the best of those is returned; efficiency is by true times.
     When the list ends early the rest repeats the last. seed: of the noise, not of the sampler.
     """
     rng = np.random.default_rng([seed, 7])
     study = optuna.create_study(sampler=sampler)
     course = np.zeros(trials)
-    best_s, efficiency = float("inf"), 0.0
+    found: list[tuple[float, int]] = []
+    finals = _Finals(replay, seed)
+    efficiency = 0.0
     for number in range(trials):
         if number < len(replay.candidates):
             trial = study.ask(replay.candidates.distributions())
@@ -74,9 +79,26 @@ def simulate(replay: Replay, sampler: BaseSampler, trials: int, seed: int) -> Fl
             if not samples:
                 study.tell(trial, state=TrialState.FAIL)
             else:
-                measured_s = statistics.median(samples)
-                study.tell(trial, measured_s)
-                if measured_s < best_s:
-                    best_s, efficiency = measured_s, replay.efficiency(row)
+                found.append((statistics.median(samples), row))
+                study.tell(trial, found[-1][0])
+                efficiency = replay.efficiency(finals.winner(found))
         course[number] = efficiency
     return course
+
+
+class _Finals:
+    """Long measurements of finalists; each row's is taken once a study, from a seed of its own."""
+
+    def __init__(self, replay: Replay, seed: int) -> None:
+        self._replay, self._seed = replay, seed
+        self._known: dict[int, float] = {}
+
+    def winner(self, found: list[tuple[float, int]]) -> int:
+        """The row of the best long measurement among the FINALISTS best short ones."""
+        return min((row for _, row in sorted(found)[:FINALISTS]), key=self._long_s)
+
+    def _long_s(self, row: int) -> float:
+        if row not in self._known:
+            rng = np.random.default_rng([self._seed, 13, row])
+            self._known[row] = statistics.median(self._replay.measure(row, rng, FINAL_RUNS))
+        return self._known[row]

@@ -97,7 +97,7 @@ def test_epilogue_words_are_those_of_the_key(words):
 
 
 def test_an_unknown_epilogue_word_is_refused():
-    with pytest.raises(TuningError, match="'gelu'.*gelu_tanh"):
+    with pytest.raises(TuningError, match=r"'gelu'.*gelu_tanh"):
         epilogue_of("gelu")
 
 
