@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from jaxpipe.compiler import compile_kernel
+from jaxpipe.kernel import Kernel
 from jaxpipe.problem import Conv2d, Layout, Matmul, Problem
 from jaxpipe.ptx.report import Report
 from jaxpipe.ptx.run import Buffer, Mode, run_launches
@@ -125,6 +126,12 @@ def _convolved(p: Conv2d, wide: Mapping[str, np.ndarray]) -> np.ndarray:
 def run_point(problem: Problem, schedule: GpuSchedule, mode: Mode, seed: int = 0) -> Report:
     """Interpret the kernel in one mode, check its results, hand back the report."""
     kernel = compile_kernel(problem, schedule, "sm_90a", line_info=True)
+    return run_kernel(kernel.kernel, kernel.ptx, mode, seed)
+
+
+def run_kernel(kernel: Kernel, ptx: str, mode: Mode, seed: int = 0) -> Report:
+    """The same for PTX that may differ from what the kernel's source gives."""
+    problem = kernel.problem
     arrays = inputs(problem, seed)
     shape = (problem.batch_size * problem.m, problem.n)
     out = {"out": np.zeros(shape, numpy_dtype(problem.out_dtype))}
@@ -132,9 +139,9 @@ def run_point(problem: Problem, schedule: GpuSchedule, mode: Mode, seed: int = 0
         out["preactivation"] = np.zeros_like(out["out"])
     held = {role: Buffer(a, writable=False) for role, a in arrays.items()}
     held |= {role: Buffer(a, written=False) for role, a in out.items()}
-    workspace = np.zeros(max(kernel.kernel.workspace_bytes, 1), np.uint8)
+    workspace = np.zeros(max(kernel.workspace_bytes, 1), np.uint8)
     held["workspace"] = Buffer(workspace, written=False)
-    report = run_launches(kernel.ptx, kernel.kernel.launches, held, mode)
+    report = run_launches(ptx, kernel.launches, held, mode)
     before, after = expected(problem, arrays)
     limit = max(LIMITS[problem.out_dtype], TF32_LIMIT if problem.dtype == "float32" else 0.0)
     _close(out["out"], after, limit)
