@@ -30,7 +30,7 @@ import optuna
 import public_sets
 
 from jaxpipe.tune.methods import METHODS
-from jaxpipe.tune.replay import Replay, simulate
+from jaxpipe.tune.replay import FINALISTS, Replay, simulate
 from jaxpipe.version import VERSION
 
 COLUMNS = (1, 5, 10, 20, 50)
@@ -84,6 +84,7 @@ def row_of(name: str, method: str, found: np.ndarray, command: str) -> dict[str,
         "p10": {str(c): round(float(np.quantile(found[:, c - 1], 0.1)), 4) for c in at},
         "curve": [round(float(x), 4) for x in found.mean(axis=0)],
         "versions": {"jaxpipe": VERSION, "optuna": optuna.__version__},
+        "returned": f"best of {FINALISTS} finalists",
         "command": command,
     }
 
