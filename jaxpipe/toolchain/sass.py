@@ -21,6 +21,7 @@ from jaxpipe.errors import ToolchainError
 
 TENSOR_CORE = re.compile(r"\b(HMMA|IMMA|QMMA|DMMA|HGMMA|IGMMA|QGMMA|UTCHMMA)\b")
 COPY = re.compile(r"\b(LDGSTS|STS|UTMALDG)\b")
+COPY = re.compile(r"\bLDGSTS\b")
 _ENTRY = re.compile(r"^\.text\.(?P<name>\w+):")
 _LABEL = re.compile(r"^(?P<name>\.L_x_\d+):")
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?P<text>.+?)\s*;")
@@ -43,11 +44,17 @@ class Sass:
         """The loop in which tensor-core instructions are densest; empty without one.
 
         Slow paths of spin waits stand behind the code and branch back into it, so that longer
-        stretches look like loops too: density tells them apart.
+        stretches look like loops too: density tells them apart. A loop that copies to shared
+        memory as well goes before one that only multiplies (the drain of a pipeline).
         """
         bodies = [self.instructions[first : last + 1] for first, last in self.loops]
         busy = [b for b in bodies if tensor_instructions(b)]
-        return max(busy, key=lambda body: tensor_instructions(body) / len(body), default=())
+        copying = [b for b in busy if any(COPY.search(text) for text in b)]
+        return max(copying or busy, key=_density, default=())
+
+
+def _density(body: tuple[str, ...]) -> float:
+    return tensor_instructions(body) / len(body)
 
 
 def tensor_instructions(body: tuple[str, ...]) -> int:
