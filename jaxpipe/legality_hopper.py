@@ -28,6 +28,7 @@ MAX_STRIDE_BYTES = 2**40
 MAX_ELEMENT_STRIDE = 8
 MAX_STAGES = 16
 STORE_DTYPES = {"f32": ("float32", "bfloat16", "float16"), "s32": ("int32", "float32")}
+BIAS_DTYPES = ("float32", "bfloat16", "float16", "int32")
 
 ShapeRule = Callable[[GpuSchedule, Problem, Arch], Iterator[str]]
 GeometryRule = Callable[[Geometry, Arch], Iterator[str]]
@@ -59,6 +60,24 @@ def _dtypes(s: GpuSchedule, problem: Problem, arch: Arch) -> Iterator[str]:
         yield (
             f"{accumulator} sums are stored as {' or '.join(STORE_DTYPES[accumulator])}, "
             f"got out_dtype={problem.out_dtype}: use family=ampere"
+        )
+
+
+def _epilogue(s: GpuSchedule, problem: Problem, arch: Arch) -> Iterator[str]:
+    """What the epilogue can read, and that sums of integers are finished as integers."""
+    e = problem.epilogue
+    if e.bias != "none" and problem.bias_dtype not in BIAS_DTYPES:
+        yield (
+            f"bias of {problem.bias_dtype}: the Hopper epilogue reads {', '.join(BIAS_DTYPES)}, "
+            f"use family=ampere"
+        )
+    if problem.out_dtype != "int32":
+        return
+    is_whole = e.bias == "none" or problem.bias_dtype == "int32"
+    if e.alpha != 1.0 or e.activation not in ("none", "relu") or not is_whole:
+        yield (
+            f"int32 results with {e.describe()} (bias of {problem.bias_dtype}): they take an int32 "
+            f"bias, relu and a residual only, use family=ampere"
         )
 
 
@@ -227,7 +246,9 @@ def _split(g: Geometry, arch: Arch) -> Iterator[str]:
         yield f"split_k={split} of {steps} k tiles leaves an empty split: use {max(most, 1)}"
 
 
-_SHAPE_RULES: tuple[ShapeRule, ...] = (_target, _dtypes, _roles, _stages, _block, _cluster)
+_SHAPE_RULES: tuple[ShapeRule, ...] = (
+    _target, _dtypes, _epilogue, _roles, _stages, _block, _cluster,
+)  # fmt: skip
 _GEOMETRY_RULES: tuple[GeometryRule, ...] = (
     _majors, _copies, _extents, _convolution, _multicast, _registers, _shared, _split,
 )  # fmt: skip
