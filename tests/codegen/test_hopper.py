@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from jaxpipe.choose import constructed
 from jaxpipe.compiler import compile_kernel, emit_kernel
 from jaxpipe.geometry_hopper import geometry
 from jaxpipe.problem import Conv2d, Epilogue, Layout, Matmul, Problem
 from jaxpipe.ptx.run import ADVERSARIAL_MODES, Mode
 from jaxpipe.schedule import GpuSchedule
+from jaxpipe.target import device
 from jaxpipe.toolchain.sass import disassemble, tensor_instructions
 from tests.codegen.hopper_points import SM_90A, Point, points
 from tests.codegen.hopper_runs import run_point
@@ -166,3 +168,19 @@ def test_the_same_point_gives_the_same_bytes() -> None:
     assert emit_kernel.__wrapped__(problem, how, SM_90A).source == (
         emit_kernel.__wrapped__(problem, again, SM_90A).source
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "family"), [("h200", "hopper"), ("b200", "ampere"), ("rtx5090", "ampere")]
+)
+def test_the_family_follows_from_the_capabilities(name: str, family: str) -> None:
+    problem = Matmul(4096, 4096, 4096)
+    chosen = constructed(problem, device(name))[0]
+    assert isinstance(chosen, GpuSchedule)
+    assert chosen.family == family
+
+
+def test_operands_that_wgmma_cannot_take_go_to_the_other_family() -> None:
+    chosen = constructed(Matmul(512, 768, 768, dtype="int8"), device("h200"))[0]
+    assert isinstance(chosen, GpuSchedule)
+    assert chosen.family == "ampere"
