@@ -26,8 +26,12 @@ from jaxpipe.target import HostDevice
 FMA_LATENCY_CLK = 4  # of a multiply-add; so many sums must be in flight
 TILE_CLK = 60  # entering and leaving a register tile
 STORE_CLK = 4  # one vector of sums stored (and loaded again when k goes on)
-MISS_CLK = 12  # one result line that was not asked for ahead
-LINE_BYTES = 64
+# A run of lines that starts in another page: translation and first line, not overlapped. Set from
+# recordings of 1x3072x768 (reads) and 12x512x512x64 (results); other shapes were not looked at.
+READ_RUN_S = 8e-9
+RESULT_RUN_S = 9e-9  # stages=1
+AHEAD_RUN_S = 4e-9  # stages=2: asked for before the tile is computed
+FOLLOWING_RUN = 0.3  # of a run's cost when the tile before ended in the same rows (order="row")
 PARTS = ("start", "prepare", "pack", "multiply", "wait", "store")
 
 
@@ -98,29 +102,28 @@ def _share(plan: HostPlan) -> Floats:
 
 def _prepare(plan: HostPlan, host: HostDevice) -> Floats:
     """Seconds of what is copied once for the whole call, all threads together."""
-    lhs = plan.batches * plan.m * plan.k
-    rhs = plan.batches * plan.n * plan.k
-    moved = np.where(plan.is_lhs_shared, _copy_s(plan, host, lhs), 0.0)
-    moved = moved + np.where(plan.is_rhs_shared, _copy_s(plan, host, rhs), 0.0)
+    panels = -(-plan.n // host.kernels.panel_cols)
+    lhs = _copy_s(plan, host, plan.batches * plan.m * plan.k, plan.batches * plan.m)
+    rhs = _copy_s(plan, host, plan.batches * plan.n * plan.k, plan.batches * panels * plan.k)
+    moved = np.where(plan.is_lhs_shared, lhs, 0.0) + np.where(plan.is_rhs_shared, rhs, 0.0)
     return np.asarray(moved / plan.threads)
 
 
 def _pack(plan: HostPlan, host: HostDevice) -> Floats:
     """Seconds in which one item packs its strip, and copies its rows of lhs where it must."""
-    strip = np.minimum(plan.cols, plan.n) * plan.k
-    rows = plan.rows * plan.k
+    panels = _panels(plan, host)
+    strip = _copy_s(plan, host, np.minimum(plan.cols, plan.n) * plan.k, panels * plan.k)
+    rows = _copy_s(plan, host, plan.rows * plan.k, plan.rows)
     packs = ~plan.streams & ~plan.is_rhs_shared
     copies = plan.copies_lhs & ~plan.is_lhs_shared
-    return np.where(packs, _copy_s(plan, host, strip), 0.0) + np.where(
-        copies, _copy_s(plan, host, rows), 0.0
-    )
+    return np.where(packs, strip, 0.0) + np.where(copies, rows, 0.0)
 
 
-def _copy_s(plan: HostPlan, host: HostDevice, elements: Ints | int) -> Floats:
-    """Seconds in which one core reads operand elements and writes them as words."""
-    words = np.asarray(elements) / plan.per_word
-    return np.asarray(np.asarray(elements) * plan.operand_bytes / host.copy_bps
-                      + words * WORD_BYTES / host.l2_bps)  # fmt: skip
+def _copy_s(plan: HostPlan, host: HostDevice, elements: Ints | int, runs: Ints | int) -> Floats:
+    """Seconds in which one core reads operand elements in so many runs and writes them as words."""
+    read = np.asarray(elements) * plan.operand_bytes / host.l3_bps
+    written = np.asarray(elements) / plan.per_word * WORD_BYTES / host.l2_bps
+    return np.asarray(read + written + np.asarray(runs) * READ_RUN_S)
 
 
 def _row_tiles(plan: HostPlan) -> tuple[Ints, Ints]:
@@ -161,11 +164,15 @@ def _wait(
     by_row = table["order"] == "row"
     strip_home = np.where(by_row, panels, 1.0) * panel_bytes + height * lhs_row
     rows_home = np.where(by_row, height * lhs_row, plan.rows * lhs_row + panel_bytes)
-    panel_s = tiles * panels * panel_bytes / _home_bps(host, strip_home, plan.threads)
+    whole = plan.n * plan.k / plan.per_word * WORD_BYTES
+    first_home = np.where(plan.is_rhs_shared, whole, strip_home)
+    first_s = panels * panel_bytes / _home_bps(host, first_home, plan.threads)
+    again_s = (tiles - 1) * panels * panel_bytes / _home_bps(host, strip_home, plan.threads)
     lhs_s = panels * plan.rows * lhs_row / _home_bps(host, rows_home, plan.threads)
-    packed = (panel_s + lhs_s) * plan.blocks_k
+    packed = (first_s + again_s + lhs_s) * plan.blocks_k
     raw = np.minimum(plan.cols, plan.n) * plan.k * plan.operand_bytes
-    streamed = raw / _home_bps(host, plan.n * plan.k * plan.operand_bytes, plan.threads)
+    raw_home = plan.n * plan.k * plan.operand_bytes
+    streamed = raw / _home_bps(host, raw_home, plan.threads) + plan.k * READ_RUN_S
     load = np.where(plan.streams, streamed, packed)
     return np.maximum(0.0, together(multiply, load) - multiply)
 
@@ -173,14 +180,15 @@ def _wait(
 def _store(
     table: ScheduleTable[HostSchedule], plan: HostPlan, problem: Problem, host: HostDevice
 ) -> Floats:
-    """Seconds of one item's epilogue, and of result lines that were not asked for ahead."""
+    """Seconds of one item's epilogue, and of the runs of result lines that its tiles write."""
     elements = plan.rows * np.minimum(plan.cols, plan.n)
-    out = write_bytes(problem) + read_bytes(problem)
-    lines = elements * out / LINE_BYTES
-    clk = lines * np.where((table["stages"] > 1) & ~plan.streams, 0.0, MISS_CLK)
-    if not plan.is_direct:
-        clk = clk + elements * (2.0 + epilogue_ops(problem)) / host.kernels.lanes
-    return np.asarray(clk / host.clock_hz + elements * out * plan.threads / host.dram_bps)
+    panels = _panels(plan, host)
+    follow = np.where(table["order"] == "row", FOLLOWING_RUN, 1.0)
+    runs = plan.rows * np.where(plan.streams, 1.0, 1.0 + (panels - 1) * follow)
+    waits = runs * np.where(table["stages"] > 1, AHEAD_RUN_S, RESULT_RUN_S)
+    moved = elements * (write_bytes(problem) + read_bytes(problem)) * plan.threads / host.dram_bps
+    clk = 0.0 if plan.is_direct else elements * (2.0 + epilogue_ops(problem)) / host.kernels.lanes
+    return np.asarray(waits + moved + clk / host.clock_hz)
 
 
 def _home_bps(host: HostDevice, size: Floats | int, threads: Ints) -> Floats:
