@@ -280,7 +280,7 @@ class HostDevice:
     """The CPU of this machine, as the host model sees it.
 
     Cache sizes are of one core, l3_bytes of all. Bandwidths are of one core, dram_bps of all
-    threads together; copy_bps is what packing reads. pair_share: rate of the instruction that
+    threads together. pair_share: rate of the instruction that
     multiplies pairs of 16-bit words against the float32 one. wake_s: until a pool thread starts on
     an item; call_s: an empty call.
     Sizes come from the system; rates are typical of the instruction set until calibrated.
@@ -297,7 +297,6 @@ class HostDevice:
     l2_bps: float = 90e9
     l3_bps: float = 35e9
     dram_bps: float = 20e9
-    copy_bps: float = 14e9
     pair_share: float = 1.0
     wake_s: float = 8e-6
     call_s: float = 1e-6

@@ -24,9 +24,7 @@ D = TypeVar("D", bound=Device | HostDevice)
 FORMAT = 1
 # What may be measured; names, architectures and counts are facts.
 GPU_FIELDS = frozenset({"dram_share", "l2_bps", "launch_s"})
-HOST_FIELDS = frozenset(
-    {"clock_hz", "l1_bps", "l2_bps", "l3_bps", "dram_bps", "copy_bps", "pair_share"}
-)
+HOST_FIELDS = frozenset({"clock_hz", "l1_bps", "l2_bps", "l3_bps", "dram_bps", "pair_share"})
 
 
 def path() -> pathlib.Path:

@@ -22,7 +22,6 @@ from jaxpipe.target import Device, HostDevice, host_device
 
 BURST_S = 0.2
 COPY_S = 0.1
-PANEL_COLS = 32
 LARGE_BYTES = 256 << 20
 
 
@@ -50,7 +49,6 @@ def measure_host(host: HostDevice) -> dict[str, float]:
         "l2_bps": _copy_bps(host.l2_bytes // 4),
         "l3_bps": _copy_bps(max(host.l3_bytes // 8, 2 * host.l2_bytes)),
         "dram_bps": _memory_bps(host.threads),
-        "copy_bps": _pack_bps(host),
     }
 
 
@@ -58,19 +56,6 @@ def _copy_bps(size: int) -> float:
     """Bytes per second read and written by one core that copies `size` bytes to `size` others."""
     source, target = np.ones(size, np.uint8), np.empty(size, np.uint8)
     return 2 * size / _seconds(lambda: np.copyto(target, source))
-
-
-def _pack_bps(host: HostDevice) -> float:
-    """Bytes per second that one core reads while it copies columns of a matrix to a panel."""
-    k, n = 768, max(PANEL_COLS, host.l3_bytes // 8 // (4 * 768))
-    matrix, panel = np.ones((k, n), np.float32), np.empty((k, PANEL_COLS), np.float32)
-    strips = [matrix[:, i : i + PANEL_COLS] for i in range(0, n - PANEL_COLS + 1, PANEL_COLS)]
-
-    def pack() -> None:
-        for strip in strips:
-            np.copyto(panel, strip)
-
-    return len(strips) * panel.nbytes / _seconds(pack)
 
 
 def _memory_bps(threads: int) -> float:

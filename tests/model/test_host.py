@@ -24,7 +24,7 @@ PROBLEMS: tuple[Problem, ...] = (
     Matmul(33, 65, 17, dtype="int8"),
     Conv2d(2, 28, 28, 64, 64, (3, 3), padding=((1, 1), (1, 1)), dtype="float32"),
 )
-FASTER = ("clock_hz", "l1_bps", "l2_bps", "l3_bps", "dram_bps", "copy_bps")
+FASTER = ("clock_hz", "l1_bps", "l2_bps", "l3_bps", "dram_bps")
 
 
 def seconds(problem: Problem, schedule: HostSchedule, device: HostDevice = HOST) -> float:
@@ -55,7 +55,7 @@ def test_the_parts_add_up(problem: Problem) -> None:
 
 
 def test_with_memory_for_free_what_remains_is_the_multiply_adds() -> None:
-    free = replace(HOST, l1_bps=1e18, l2_bps=1e18, l3_bps=1e18, dram_bps=1e18, copy_bps=1e18,
+    free = replace(HOST, l1_bps=1e18, l2_bps=1e18, l3_bps=1e18, dram_bps=1e18,
                    wake_s=0, call_s=0)  # fmt: skip
     even = Matmul(14 * 64, 1024, 4096, dtype="float32")
     ideal = even.flops / (free.threads * free.fma_flops_hz)

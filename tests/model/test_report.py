@@ -46,6 +46,14 @@ def test_the_committed_figure_10_is_what_the_script_gives(
         assert {k: row[k] for k in found} == json.loads(json.dumps(found))
 
 
+@pytest.mark.parametrize(("kept", "problems"), [("all", 8), ("held out", 6)])
+def test_the_host_models_first_schedules_are_nearly_the_best(kept: str, problems: int) -> None:
+    found = [r for r in COMMITTED if r["table"] == "best_in_k_summary" and r["kept"] == kept]
+    assert [r["problems"] >= problems for r in found] == [True]
+    assert found[0]["analytical"]["top_10"] >= 0.90
+    assert found[0]["analytical"]["top_50"] >= 0.97
+
+
 def test_every_committed_row_names_its_command() -> None:
     assert {r["command"] for r in COMMITTED} == {model_report.COMMAND}
 
@@ -84,7 +92,7 @@ def test_recorded_spaces_are_read_by_device_clock_and_problem(tmp_path: Path) ->
     with gzip.open(path, "wt") as lines:
         lines.writelines(r.to_json() + "\n" for r in records)
     rows = list(model_report.best_in_k([path]))
-    assert [r["table"] for r in rows] == ["best_in_k", "best_in_k_summary"]
+    assert [r["table"] for r in rows] == ["best_in_k", *["best_in_k_summary"] * 2]
     assert (rows[0]["schedules"], rows[0]["clock"], rows[1]["problems"]) == (3, "cpu", 1)
 
 
