@@ -15,6 +15,7 @@ SWEEP_ROWS = 4  # up to so many rows a stream runs along whole strips: the longe
 WIDEST_STRIP = 4096
 STRIPS_A_THREAD = 3  # work items a thread should find, so that the last one costs little
 CONV_BLOCK_K = 1024
+FLOAT_BLOCK_K = 1536  # float32: a longer panel and its rows crowd each other out of L2
 ALIASING_BYTES = 1024  # lhs rows a multiple of this apart share few L1 sets
 
 
@@ -53,12 +54,21 @@ def _packed(problem: Problem, host: HostDevice) -> HostSchedule:
         strip = panel
     strips = problem.batch_size * -(-problem.n // strip)
     if strips >= wanted or problem.m <= 2 * rows:
-        return HostSchedule(rows=rows, strip=strip, copy_lhs=_aliases(problem))
+        return HostSchedule(
+            rows=rows, strip=strip, block_k=_block_k(problem), copy_lhs=_aliases(problem)
+        )
     blocks = -(-wanted // max(1, strips))
     block_m = max(2 * rows, _round_up(-(-problem.m // blocks), rows))
     return HostSchedule(
         rows=rows, strip=strip, block_m=block_m, pack="shared", copy_lhs=_aliases(problem)
     )
+
+
+def _block_k(problem: Problem) -> int:
+    """Equal passes of at most FLOAT_BLOCK_K; 0, one pass, for 16-bit operands (not measured)."""
+    if problem.dtype != "float32" or problem.k <= FLOAT_BLOCK_K:
+        return 0
+    return _round_up(-(-problem.k // -(-problem.k // FLOAT_BLOCK_K)), 4)
 
 
 def _convolution(problem: Conv2d, host: HostDevice) -> HostSchedule:

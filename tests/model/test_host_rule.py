@@ -63,3 +63,8 @@ def test_a_convolution_packs_its_filter_once_and_its_rows_fit_the_cache():
     schedule = rule(Conv2d(4, 14, 14, 512, 512, (3, 3)), host)
     assert schedule.pack == "shared"
     assert schedule.block_m * schedule.block_k * 4 <= host.l2_bytes // 2
+
+
+@pytest.mark.parametrize(("k", "block_k"), [(768, 0), (1536, 0), (3072, 1536), (4096, 1368)])
+def test_long_float32_sums_take_equal_passes(k, block_k):
+    assert rule(Matmul(128, 768, k, dtype="float32"), machine(2)).block_k == block_k
