@@ -31,9 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the source, or write every stage."""
-    problem, device = problem_of(args), _device(args.target)
-    schedule = GpuSchedule.parse(args.schedule, _base(problem, device))
-    arch = _arch(args.target)
+    problem = problem_of(args)
+    schedule, arch = schedule_of(args, problem)
     kernel = compiler.emit_kernel(problem, schedule, arch)
     if args.dump is None:
         print(kernel.source, end="")
@@ -46,6 +45,12 @@ def run(args: argparse.Namespace) -> int:
         print(directory / name)
     print(_resources(compiled), end="")
     return 0
+
+
+def schedule_of(args: argparse.Namespace, problem: Problem) -> tuple[GpuSchedule, Arch]:
+    """The schedule that --schedule asks for over the chosen one, and the target's architecture."""
+    base = _base(problem, _device(args.target))
+    return GpuSchedule.parse(args.schedule, base), _arch(args.target)
 
 
 def files(
