@@ -193,6 +193,8 @@ def _executor(
             error = reference.sampled_error(problem, operands, (run(operands),))
     except JaxpipeError as error_:
         return Finding(name, "no", str(error_))
+    except Exception as error_:  # as in _run: one executor that breaks hides no other
+        return Finding(name, "fault", f"{type(error_).__name__}: {error_}")
     if not error <= 1.0:
         return Finding(name, "fault", f"{problem} is wrong: error {error:.3g} times its limit")
     return Finding(name, "ok", f"{problem} is right")
