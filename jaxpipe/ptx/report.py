@@ -294,7 +294,8 @@ def _main_loop(entry: Entry, executions: np.ndarray) -> LoopCounts | None:
         return None
     products, first, last = best
     body = entry.instructions[first : last + 1]
-    trips = int(executions[first])
+    # A block that stopped may have entered the loop without passing its first instruction.
+    trips = int(executions[first]) or int(executions[first : last + 1].max())
     classes: Counter[str] = Counter()
     barriers = 0
     for instruction, executed in zip(body, executions[first : last + 1], strict=True):
