@@ -21,6 +21,7 @@ from jaxpipe.runtime.load import ForeignLoad
 Function = Callable[[], object]
 Clock = Callable[[], float]
 UNTIMED_CALLS = 2
+LEAST_ROUNDS = 2  # whatever the limit says: quartiles need two
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,9 @@ def measure(functions: Mapping[str, Function], plan: RoundPlan) -> Rounds:
     result, noisy = Rounds({name: [] for name in functions}), []
     end = time.perf_counter() + plan.limit_s
     turn = 0
-    while len(result.seconds[next(iter(functions))]) < plan.rounds and time.perf_counter() < end:
+    while len(result.seconds[next(iter(functions))]) < plan.rounds:
+        if time.perf_counter() >= end and turn >= LEAST_ROUNDS:
+            break
         load = ForeignLoad()
         samples = _round(functions, calls, turn, plan.clock)
         turn += 1
