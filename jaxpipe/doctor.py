@@ -20,7 +20,7 @@ import jax
 from jaxpipe import _native, settings, target
 from jaxpipe.errors import JaxpipeError
 from jaxpipe.problem import Matmul
-from jaxpipe.runtime import device, execute, reference, targets
+from jaxpipe.runtime import calibrate, device, execute, reference, targets
 from jaxpipe.schedule import GpuSchedule, HostSchedule, Schedule
 from jaxpipe.toolchain import nvcc, nvrtc
 from jaxpipe.toolchain.cache import SUFFIX, KernelCache
@@ -208,11 +208,19 @@ CHECKS: tuple[Check, ...] = (
 
 # ------------------------------------------------------------------ command line
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`jaxpipe doctor` takes no arguments."""
+    """`jaxpipe doctor`, or `jaxpipe doctor --calibrate` on an idle machine."""
+    parser.add_argument(
+        "--calibrate", action="store_true",
+        help="measure what the performance models can take from this machine, and keep it",
+    )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the report; 1 when something is broken, 0 when at most something is absent."""
+    if args.calibrate:
+        for name, measured in calibrate.calibrate().items():
+            print(name, *(f"{field}={value:.4g}" for field, value in measured.items()))
+        return 0
     report = doctor()
     print(report)
     return 0 if report.is_healthy else 1
