@@ -20,6 +20,7 @@ MAX_GRID = 2**31 - 1
 MAX_OFFSET = 2**31 - 1  # rows and columns are 32-bit, offsets 64-bit
 WINDOW_BITS = 32  # filter rows plus filter columns, one bit each
 SLACK_REGISTERS = 12  # below the limit, where ptxas may already spill a little
+UNPACKED_REGISTERS = 64  # ptxas makes mma.sync of 8-bit floats from float16 products there
 BASE_REGISTERS = 44  # of addresses, counters and the epilogue
 INTEGER_ACTIVATIONS = ("none", "relu")
 
@@ -176,6 +177,8 @@ def fragments(s: GpuSchedule) -> int:
 def ampere_warnings(s: GpuSchedule, problem: Problem, arch: Arch) -> Iterator[str]:
     """What is legal but may spill registers to memory."""
     need = register_estimate(s, problem)
+    if problem.dtype.startswith("float8") and arch.has_tma:
+        need += UNPACKED_REGISTERS
     limit = min(
         arch.max_registers_per_thread,
         arch.registers_per_sm // (s.threads * s.min_blocks_per_sm) // 8 * 8,
