@@ -67,6 +67,7 @@ def grow(graph: Graph, op: Op, spec: Spec, claimed: set[int]) -> Group:
         return group
     for step in (_cast, _scale, _cast, _add_bias, _cast, _activate, _cast, _add_residual, _cast):
         step(graph, group, claimed)
+    _drop_widening_end(group, claimed)
     return group
 
 
@@ -91,6 +92,23 @@ def _cast(graph: Graph, group: Group, claimed: set[int]) -> None:
         return
     if np.dtype(user.outs[0].aval.dtype).name in FUSED_DTYPES:
         _take(group, user, f"cast to {user.outs[0].aval.dtype}", claimed)
+
+
+def _drop_widening_end(group: Group, claimed: set[int]) -> None:
+    """A cast to a wider type that nothing follows is better left: the kernel would write twice the
+    bytes, and XLA fuses the cast with its reader."""
+    made = group.result.producer
+    while made is not None and made.name == "convert_element_type":
+        source = made.ins[0]
+        if isinstance(source, Constant) or _bits(source) >= _bits(group.result):
+            return
+        claimed.discard(id(made))
+        group.result, made = source, source.producer
+        group.steps.pop()
+
+
+def _bits(value: Value) -> int:
+    return int(jnp.finfo(value.aval.dtype).bits)
 
 
 def _scale(graph: Graph, group: Group, claimed: set[int]) -> None:

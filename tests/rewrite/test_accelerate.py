@@ -1,5 +1,7 @@
 """jaxpipe.accelerate: the same function with its products replaced, through everything in JAX."""
 
+from collections import Counter
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -108,6 +110,12 @@ PATTERNS = {
         lambda x: (x @ W).astype(jnp.bfloat16) + B.astype(jnp.bfloat16),
         ["cast to bfloat16", "bias"],
     ),
+    "an activation in a wider type": (
+        lambda x: jax.nn.silu(
+            (x.astype(jnp.bfloat16) @ W.astype(jnp.bfloat16)).astype(jnp.float32)
+        ).astype(jnp.bfloat16),
+        ["cast to float32", "silu", "cast to bfloat16"],
+    ),
     "the activation under jit": (lambda x: jax.jit(jax.nn.gelu)(x @ W), ["gelu_tanh"]),
     "a sum of two products": (lambda x: x @ W + (x * 2) @ W, ["residual"]),
     "einsum with a bias": (lambda x: jnp.einsum("ij,jk->ik", x, W) + B, ["bias"]),
@@ -132,7 +140,7 @@ def test_a_fused_pattern_is_differentiated(name: str) -> None:
         jax.grad(lambda x, g=g: (g(x) ** 2).sum().astype(jnp.float32))(X)
         for g in (jaxpipe.accelerate(f), f)
     ]
-    narrow = "cast" in name
+    narrow = "cast" in name or "wider" in name
     assert_close(*grads, 64, slack=2e5 if narrow else 8)
 
 
@@ -151,6 +159,10 @@ NOT_FUSED = {
     ),
     "a scale that is an array": (lambda x: (x @ W) * x[0, 0], []),
     "a scale after the bias": (lambda x: (x @ W + B) * 2.0, ["bias"]),
+    "a widening cast at the end": (
+        lambda x: jax.nn.relu(x.astype(jnp.bfloat16) @ W.astype(jnp.bfloat16)).astype(jnp.float32),
+        ["relu"],
+    ),
     "an integer product": (lambda x: (x.astype(jnp.int32) @ W.astype(jnp.int32)) + 1, []),
 }  # fmt: skip
 
@@ -251,3 +263,57 @@ def test_arguments_that_are_no_arrays_are_constants() -> None:
         return x if training else {"y": x, "name": 3}
 
     assert_close(jaxpipe.accelerate(f)(X, times=2, training=True), X @ W @ W, 16)
+
+
+# ------------------------------------------------------------------ models
+def bert_case(dtype):
+    bert = pytest.importorskip("benchmarks.models.bert")
+    products = pytest.importorskip("benchmarks.models.products")
+    config = bert.BertConfig(2, 64, 4, 128, vocabulary=100, positions=32)
+    model = bert.Bert(config, products.XLA, dtype=dtype)
+    params = bert.init(config, products.XLA)
+    tokens = np.random.default_rng(0).integers(0, 100, (2, 16))
+    return lambda p, t: bert.embed(model, p, t, np.ones((2, 16), np.int32)), params, tokens
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_plain_bert_is_taken_whole_with_its_epilogues(dtype: str) -> None:
+    f, params, tokens = bert_case(dtype)
+    report = jaxpipe.accelerate(f).report(params, tokens)
+    assert report.fraction == 1.0
+    assert Counter(row.fused for row in report.sites) == {
+        ("bias",): 6, ("scale 0.25",): 2, (): 2, ("bias", "gelu_erf"): 2, ("bias", "residual"): 4,
+    }  # fmt: skip
+    got = jax.jit(jaxpipe.accelerate(f))(params, tokens)
+    assert float((got * jax.jit(f)(params, tokens)).sum(-1).min()) > 0.999
+
+
+def test_a_plain_gpt2_is_taken_whole_with_its_epilogues() -> None:
+    gpt2 = pytest.importorskip("benchmarks.models.gpt2")
+    products = pytest.importorskip("benchmarks.models.products")
+    config = gpt2.Gpt2Config(layers=2, hidden=64, heads=4, vocabulary=100, positions=32)
+    params, tokens = gpt2.init(config, products.XLA), jnp.arange(16)[None]
+    f = lambda p, t: gpt2.forward(gpt2.Gpt2(config, products.XLA), p, t)  # noqa: E731
+    report = jaxpipe.accelerate(f).report(params, tokens)
+    assert report.fraction == 1.0
+    steps = Counter(row.fused for row in report.sites)
+    assert steps[("bias", "gelu_tanh")] == 2
+    assert steps[("bias", "residual")] == 4
+    assert_close(jax.jit(jaxpipe.accelerate(f))(params, tokens), f(params, tokens), 256, slack=8)
+
+
+def test_a_plain_resnet_is_taken_whole_with_its_epilogues() -> None:
+    resnet = pytest.importorskip("benchmarks.models.resnet")
+    products = pytest.importorskip("benchmarks.models.products")
+    config = resnet.ResnetConfig((1, 1), bottleneck=True, width=8, classes=10)
+    images = jnp.ones((1, 32, 32, 3))
+    model = resnet.Resnet(config, products.XLA)
+    params = model.init(jax.random.key(0), images)
+    report = jaxpipe.accelerate(model.apply).report(params, images)
+    assert report.fraction == 1.0
+    steps = Counter(row.fused for row in report.sites)
+    assert steps[("bias", "relu")] == 1 + 2 * 2
+    assert_close(
+        jax.jit(jaxpipe.accelerate(model.apply))(params, images),
+        jax.jit(model.apply)(params, images), 256, slack=8,
+    )  # fmt: skip
