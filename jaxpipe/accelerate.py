@@ -19,6 +19,7 @@ import numpy as np
 from jaxpipe.ops import execute, options
 from jaxpipe.ops.coverage import Site
 from jaxpipe.rewrite.evaluate import Rewriter, Rewritten
+from jaxpipe.rewrite.modules import NnxModule, linen_apply
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +102,29 @@ class Accelerated:
         return rewriter.call(call, leaves)
 
 
+class AcceleratedModule(Accelerated):
+    """An nnx module that runs as `accelerate` says; its state is updated as by the original."""
+
+    def __init__(self, module: NnxModule) -> None:
+        super().__init__(module.module)
+        self._module = module
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        state, pure = self._module.split()
+        out, new = Accelerated(pure)(state, *args, **kwargs)
+        self._module.update(new)
+        return out
+
+    def report(self, *args: Any, **kwargs: Any) -> Report:
+        """See Accelerated.report; the module's state stays as it is."""
+        state, pure = self._module.split()
+        return Accelerated(pure).report(state, *args, **kwargs)
+
+
 def accelerate(fun: Callable[..., Any]) -> Accelerated:
     """`fun` with its matrix products and convolutions on jaxpipe's kernels.
+
+    A Flax linen module stands for its `apply`, an nnx module for itself.
 
     Fused with a product, when nothing else uses the value between: multiplication with a number,
     a bias along the trailing dimensions, relu, gelu (both), silu or tanh (found by what is
@@ -116,7 +138,11 @@ def accelerate(fun: Callable[..., Any]) -> Accelerated:
 
     Use it under jit: without, every call traces anew.
     """
-    return fun if isinstance(fun, Accelerated) else Accelerated(fun)
+    if isinstance(fun, Accelerated):
+        return fun
+    if (module := NnxModule.of(fun)) is not None:
+        return AcceleratedModule(module)
+    return Accelerated(linen_apply(fun) or fun)
 
 
 def _is_array(leaf: Any) -> bool:
