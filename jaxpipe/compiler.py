@@ -104,7 +104,7 @@ def toolchain(*, line_info: bool = False) -> Toolchain:
         flags = (*nvcc.FLAGS, nvcc.LINE_INFO) if line_info else nvcc.FLAGS
         return Toolchain(nvcc.version(nvcc.find()), flags, nvcc.compile)
     flags = (*nvrtc.FLAGS, nvrtc.LINE_INFO) if line_info else nvrtc.FLAGS
-    return Toolchain(nvrtc.load().version, flags, nvrtc.compile)
+    return Toolchain(nvrtc.version(settings.cache_dir()), flags, nvrtc.compile)
 
 
 def compile_kernel(

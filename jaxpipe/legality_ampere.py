@@ -20,7 +20,7 @@ MAX_GRID = 2**31 - 1
 MAX_OFFSET = 2**31 - 1  # rows and columns are 32-bit, offsets 64-bit
 WINDOW_BITS = 32  # filter rows plus filter columns, one bit each
 SLACK_REGISTERS = 12  # below the limit, where ptxas may already spill a little
-UNPACKED_REGISTERS = 64  # ptxas makes mma.sync of 8-bit floats from float16 products there
+UNPACKED_REGISTERS = 136  # ptxas makes mma.sync of 8-bit floats from float16 products there
 BASE_REGISTERS = 44  # of addresses, counters and the epilogue
 INTEGER_ACTIVATIONS = ("none", "relu")
 

@@ -7,11 +7,15 @@ error lists every place that was searched. Source: NVRTC user guide.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import glob
+import hashlib
 import importlib.util
 import os
+import pathlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -54,6 +58,29 @@ def candidates() -> Iterator[str]:
 def load() -> Nvrtc:
     """The first library that loads; ToolchainError names everything that was tried."""
     return _load(tuple(candidates()))
+
+
+def version(directory: pathlib.Path) -> str:
+    """`nvrtc 13.5` of the library that `load` would take, without loading it where `directory`
+    remembers that very file (path, size, time of change): loading costs some 10 ms."""
+    path = next(iter(candidates()), "")
+    try:
+        found = os.stat(path)
+    except OSError:
+        return load().version
+    identity = f"{path}\0{found.st_size}\0{found.st_mtime_ns}"
+    note = directory / f"nvrtc-{hashlib.sha256(identity.encode()).hexdigest()[:24]}"
+    with contextlib.suppress(OSError):
+        known = note.read_text()
+        if re.fullmatch(r"nvrtc \d+\.\d+", known):
+            return known
+    loaded = load().version
+    with contextlib.suppress(OSError):
+        directory.mkdir(parents=True, exist_ok=True)
+        partial = note.with_name(f"{note.name}.{os.getpid()}")
+        partial.write_text(loaded)
+        os.replace(partial, note)
+    return loaded
 
 
 @functools.cache
