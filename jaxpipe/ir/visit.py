@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
@@ -30,9 +31,11 @@ Body = tuple[Stmt, ...]
 
 def walk(body: Body) -> Iterator[Stmt]:
     """Every statement, outer before inner, in order."""
-    for statement in body:
+    left = list(reversed(body))
+    while left:
+        statement = left.pop()
         yield statement
-        yield from walk(children(statement))
+        left.extend(reversed(children(statement)))
 
 
 def children(statement: Stmt) -> Body:
@@ -51,10 +54,12 @@ def rewrite(body: Body, rule: Callable[[Stmt], Body]) -> Body:
         match statement:
             case For() | If() | Role():
                 inner = rewrite(statement.body, rule)
-                result += rule(replace(statement, body=inner))
+                is_same = inner is statement.body
+                result += rule(statement if is_same else replace(statement, body=inner))
             case _:
                 result += rule(statement)
-    return tuple(result)
+    is_same = len(result) == len(body) and all(map(operator.is_, result, body))
+    return body if is_same else tuple(result)
 
 
 def map_regions(statement: Stmt, change: Callable[[Region], Region]) -> Stmt:
