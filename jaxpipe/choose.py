@@ -133,6 +133,8 @@ def constructed(problem: Problem, target: Device | HostDevice) -> tuple[Schedule
     if isinstance(target, HostDevice):
         ruled = host_rule.rule(problem, target)
         return ruled, _predict(problem, ruled, target)
+    if reasons := legality.check_problem(problem):
+        raise ScheduleError(f"{problem} on {target.name}: " + "; ".join(reasons))
     found = roller.construct(problem, target, 1)
     if not found:
         raise ScheduleError(

@@ -17,11 +17,23 @@ from jaxpipe.problem import Problem
 from jaxpipe.schedule import GpuSchedule, HostSchedule
 from jaxpipe.target import Arch
 
+TF32_BITS, FLOAT32_BITS = 10, 23  # of the mantissa, as stored
+
 
 def check(schedule: GpuSchedule, problem: Problem, arch: Arch) -> tuple[str, ...]:
     """Reasons why `schedule` cannot serve `problem` on `arch`; empty when it can."""
-    rules = _RULES[schedule.family]
-    return tuple(reason for rule in rules for reason in rule(schedule, problem, arch))
+    found = _RULES[schedule.family](schedule, problem, arch)
+    return (*check_problem(problem), *found)
+
+
+def check_problem(problem: Problem) -> tuple[str, ...]:
+    """Reasons why no schedule of any GPU family can serve `problem`; empty when one may."""
+    if problem.dtype == "float32" and problem.precision == "float32":
+        return (
+            f"tensor cores multiply float32 as TF32 ({TF32_BITS} of {FLOAT32_BITS} mantissa "
+            "bits), precision=float32 forbids it: use precision='tf32' or XLA",
+        )
+    return ()
 
 
 def warnings(schedule: GpuSchedule, problem: Problem, arch: Arch) -> tuple[str, ...]:
@@ -42,10 +54,7 @@ def require(schedule: GpuSchedule, problem: Problem, arch: Arch) -> None:
 Rule = Callable[[GpuSchedule, Problem, Arch], Iterator[str]]
 
 
-_RULES: dict[str, tuple[Rule, ...]] = {
-    "ampere": (ampere_reasons,),
-    "hopper": (hopper_reasons,),
-}
+_RULES: dict[str, Rule] = {"ampere": ampere_reasons, "hopper": hopper_reasons}
 
 
 def check_host(schedule: HostSchedule) -> tuple[str, ...]:

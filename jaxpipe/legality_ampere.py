@@ -41,8 +41,6 @@ def _operands(s: GpuSchedule, problem: Problem, arch: Arch) -> Iterator[str]:
         yield f"{arch.name} has no tensor-core products of {problem.dtype}: use bfloat16"
     if problem.dtype == "bfloat16" and not arch.has_mma_bf16:
         yield f"{arch.name} has no tensor-core products of bfloat16: use float16"
-    if problem.dtype == "float32" and problem.precision != "tf32":
-        yield "tensor cores round float32 to TF32, precision=float32 forbids it: use XLA"
 
 
 def _results(s: GpuSchedule, problem: Problem, arch: Arch) -> Iterator[str]:

@@ -53,8 +53,6 @@ def _dtypes(s: GpuSchedule, problem: Problem, arch: Arch) -> Iterator[str]:
     if problem.dtype not in WGMMAS:
         yield f"wgmma takes {', '.join(WGMMAS)}, got {problem.dtype}"
         return
-    if problem.dtype == "float32" and problem.precision != "tf32":
-        yield "wgmma rounds float32 to TF32, precision=float32 forbids it: use family=ampere"
     accumulator = WGMMAS[problem.dtype].accumulator
     if problem.out_dtype not in STORE_DTYPES[accumulator]:
         yield (

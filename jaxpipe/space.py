@@ -94,6 +94,8 @@ def gpu_space(problem: Problem, device: Device, family: Family | None = None) ->
     Nothing in it fails legality.check, nor asks for more shared memory, registers or threads than
     the chip has. Raises ScheduleError when nothing fits.
     """
+    if reasons := legality.check_problem(problem):
+        raise ScheduleError(f"no schedule of {problem} on {device.name}: " + "; ".join(reasons))
     arch = ARCHES[device.arch]
     families = [family] if family else ["ampere", "hopper"] if arch.has_wgmma else ["ampere"]
     tables = [t for name in families for t in _family_tables(problem, device, arch, name)]

@@ -1,6 +1,7 @@
 """Which schedule a problem gets: explicit, tuned, nearest, model, and when XLA wins."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from jaxpipe.errors import ScheduleError, TargetError, TuningError
 from jaxpipe.problem import Conv2d, Epilogue, Matmul, Problem
 from jaxpipe.records import Measurement, Record
 from jaxpipe.schedule import GpuSchedule, HostSchedule, Schedule
+from jaxpipe.space import gpu_space
 from jaxpipe.target import ARCHES, DEVICES, HostDevice
 
 A100 = DEVICES["a100"]
@@ -49,6 +51,26 @@ def test_an_illegal_explicit_schedule_is_refused_with_the_reason() -> None:
     deep = GpuSchedule(block_k=128, smem_stages=8)
     with pytest.raises(ScheduleError, match="bytes of shared memory per block"):
         choose(PROBLEM, executor="cuda", device=A100, explicit=deep)
+
+
+@pytest.mark.parametrize("name", ["a100", "h200"])
+@pytest.mark.parametrize(
+    "problem",
+    [Matmul(64, 64, 64, dtype="float32"), Conv2d(1, 8, 8, 16, 16, (3, 3), dtype="float32")],
+    ids=str,
+)
+def test_true_float32_has_no_schedule_on_a_gpu(problem: Problem, name: str) -> None:
+    refusal = "multiply float32 as TF32 .* use precision='tf32' or XLA"
+    with pytest.raises(ScheduleError, match=refusal):
+        choose(problem, executor="cuda", device=DEVICES[name])
+    with pytest.raises(ScheduleError, match=refusal):
+        gpu_space(problem, DEVICES[name])
+    for family in ("ampere", "hopper"):
+        schedule = GpuSchedule(family=family)
+        with pytest.raises(ScheduleError, match=refusal):
+            choose(problem, executor="cuda", device=DEVICES[name], explicit=schedule)
+    permitted = replace(problem, precision="tf32")
+    assert not any("TF32" in r for r in legality.check(GpuSchedule(), permitted, ARCHES["sm_80"]))
 
 
 @pytest.mark.parametrize(("device", "explicit"), [(A100, HostSchedule()), (HOST, TUNED)], ids=str)

@@ -110,6 +110,17 @@ def test_every_alignment_class_has_a_copy_path(size: int) -> None:
     assert f"{wanted[size]}" in source
 
 
+@pytest.mark.parametrize("mode", ADVERSARIAL_MODES, ids=str)
+def test_rows_of_six_chunks_stay_apart(mode: Mode) -> None:
+    """96 bytes a row: a swizzle made for 8 chunks sends chunks 4 and 5 into the next row, where
+    another lane's cp.async writes. 64 threads copy 8 rows at once, 48 of them at work."""
+    problem = Matmul(33, 64, 99, batch=(2, 3), dtype="int8")
+    schedule = GpuSchedule(
+        block_m=32, block_n=96, block_k=128, warps_m=1, smem_stages=1, reg_stages=2
+    )
+    check(problem, schedule, SM_80, 0, mode)
+
+
 def test_attention_reads_heads_in_place() -> None:
     """[batch, sequence, head, depth]: batch strides and leading dimensions as they are."""
     layout = Layout(ld=4 * 16, batch_strides=(20 * 64, 16))

@@ -55,6 +55,25 @@ def test_a_cluster_may_have_a_block_without_work(text: str, mode: Mode) -> None:
     assert_right(problem, schedule(f"smem_stages=3,persistent_blocks=2,{text}"), mode)
 
 
+@pytest.mark.parametrize("mode", ADVERSARIAL_MODES, ids=str)
+def test_the_second_block_of_an_odd_cluster_stores_nothing_below_the_result(mode: Mode) -> None:
+    """192 rows are whole blocks of 64, but two clusters of 128: the last block has no row, and
+    257 columns make it store elements one by one."""
+    epilogue = Epilogue(bias="column", activation="gelu_tanh")
+    problem = Matmul(192, 257, 32, dtype="float8_e5m2", rhs=K_MAJOR, epilogue=epilogue)
+    how = schedule("block_n=128,smem_stages=2,ping_pong=1,consumers=2,cluster_m=2", block_k=128)
+    assert_right(problem, how, mode)
+
+
+@pytest.mark.parametrize("mode", ADVERSARIAL_MODES, ids=str)
+def test_the_second_block_of_an_odd_cluster_reads_no_bias_past_its_end(mode: Mode) -> None:
+    """192 columns are whole blocks of 64, but two clusters of 128."""
+    epilogue = Epilogue(bias="column", activation="relu")
+    problem = Matmul(200, 192, 8, lhs=K_MAJOR, rhs=K_MAJOR, epilogue=epilogue)
+    how = schedule("block_m=256,smem_stages=2,ping_pong=1,consumers=2,cluster_n=2")
+    assert_right(problem, how, mode)
+
+
 # ---------------------------------------------------------------- what is computed
 FULL = Epilogue(0.5, "column", "float32", "gelu_erf", residual=True, save_preactivation=True)
 CASES: dict[str, tuple[Problem, GpuSchedule]] = {

@@ -9,6 +9,7 @@ import pytest
 
 import jaxpipe
 from jaxpipe.compiler import compile_kernel
+from jaxpipe.errors import UnsupportedError
 from jaxpipe.kernel import CompiledKernel
 from jaxpipe.problem import Matmul
 from jaxpipe.runtime import launch
@@ -40,6 +41,21 @@ def test_a_fused_dot_is_right_under_jit(target: str) -> None:
         got = jax.jit(lambda a, b: jaxpipe.dot(a, b, activation="relu"))(x, w.astype(x.dtype))
     want = jax.nn.relu(x.astype(jnp.float32) @ w.astype(x.dtype).astype(jnp.float32))
     assert_close(np.asarray(got), np.asarray(want.astype(x.dtype)), 48)
+
+
+def test_true_float32_is_refused_by_name_and_left_to_xla_otherwise() -> None:
+    x = jnp.ones((32, 32), jnp.float32)
+    product = jax.jit(lambda a: jaxpipe.dot(a, a, precision="highest"))
+    with (
+        jaxpipe.options(implementation="interpret", target="a100"),
+        pytest.raises(UnsupportedError, match="multiply float32 as TF32"),
+    ):
+        product(x)
+    with jaxpipe.options(target="h200"), jaxpipe.coverage() as ledger:
+        text = product.trace(x).lower(lowering_platforms=("cuda",)).as_text()
+    assert "jaxpipe_cuda_launch" not in text
+    assert (ledger.total, ledger.taken) == (1, 0)
+    assert "multiply float32 as TF32" in next(iter(ledger.left))
 
 
 def test_gradients_are_interpreted_too() -> None:
