@@ -200,7 +200,7 @@ def register_estimate(s: GpuSchedule, problem: Problem) -> int:
     if isinstance(problem, Conv2d) and not problem.is_pointwise:
         kept += 3 * vectors
     if is_staged(problem):
-        kept += 7 * vectors
+        kept += 8 * vectors
     if s.stages(problem) == 1 and (_is_ragged(s, problem) or min(row_alignments(problem)) < 16):
         kept += 128  # ptxas moves the fragments of all slices up in front of the products
     epilogue = 8 * problem.epilogue.residual + 24 * problem.epilogue.save_preactivation
