@@ -76,8 +76,9 @@ def phases(problem: Problem, table: ScheduleTable[HostSchedule], host: HostDevic
     prepare = _prepare(plan, host)
     start = host.call_s + host.wake_s * ((plan.threads > 1) * (1.0 + (prepare > 0)))
     pack = share * _pack(plan, host)
-    multiply = share * _multiply(table, plan, host)
-    wait = share * _wait(table, plan, host, multiply / share)
+    item = _multiply(table, plan, host)
+    multiply = share * item
+    wait = share * _wait(table, plan, host, item)
     store = share * _store(table, plan, problem, host)
     seconds = start + prepare + pack + multiply + wait + store
     return HostPhases(seconds, start, prepare, pack, multiply, wait, store, plan)
