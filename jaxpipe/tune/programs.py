@@ -60,6 +60,8 @@ def shares(counts: Mapping[Problem, int], target: Device | HostDevice) -> dict[P
     """
     seconds: dict[Problem, float] = {}
     for problem, count in counts.items():
+        if problem.is_empty:
+            continue
         try:
             seconds[problem] = count * constructed(problem, target)[1].seconds
         except JaxpipeError:
