@@ -31,7 +31,7 @@ def unfused(x, w, bias=BIAS, residual=RESIDUAL, activation="gelu"):
     return ACTIVATIONS[name or "none"](jnp.dot(x, w) + bias) + residual
 
 
-@pytest.mark.parametrize("activation", ["gelu", "relu"])
+@pytest.mark.parametrize("activation", ["gelu", pytest.param("relu", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("way", ways.WAYS)
 def test_a_fused_product_passes_through(way: str, activation: str) -> None:
     got = ways.through(way, functools.partial(fused, activation=activation))

@@ -21,7 +21,12 @@ def outcome(call):
         return None, type(error)
 
 
-@pytest.mark.parametrize("mode", MODES)
+FAST_MODES = ("forward", "grad")
+
+
+@pytest.mark.parametrize(
+    "mode", [pytest.param(m, marks=() if m in FAST_MODES else pytest.mark.slow) for m in MODES]
+)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_accelerate(name: str, mode: str) -> None:
     f, (x, w) = PROGRAMS[name], operands()
