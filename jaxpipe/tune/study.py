@@ -109,6 +109,7 @@ class Study:
         """
         self._study = patiently(self._open)
         self._take_in_leftovers()
+        self._complete_half_told()
         self._take_in_ledger()
         self._take_up_abandoned()
         self._plant_seeds()
@@ -137,6 +138,22 @@ class Study:
                 if row is not None
             )
         self.crew.confirm_leftovers()
+
+    def _complete_half_told(self) -> None:
+        """Finish trials whose tuner died after the last attribute and before the state.
+
+        Their record is in the ledger: its first of the same schedule is what was being told.
+        """
+        half_told = [t for t in self._trials(TrialState.RUNNING) if "status" in t.user_attrs]
+        if not half_told:
+            return
+        records: dict[int | None, Record] = {}
+        for record in self._records():
+            records.setdefault(self.space.row(record.schedule), record)
+        for trial in half_told:
+            known = records.get(self.space.candidates.row(trial.params))
+            if known is not None:
+                patiently(lambda n=trial.number, r=known: self._tell_state(n, r))  # type: ignore[misc]
 
     def _take_in_ledger(self) -> None:
         """Tell the study what the ledger knows and it does not: after a crash, in a new storage."""
@@ -260,20 +277,25 @@ class Study:
         patiently(lambda: self._tell(trial, record))
 
     def _tell(self, trial: Trial, record: Record) -> None:
-        """Safe to repeat: a trial that is finished already stays as it is."""
-        state, value = (
-            told.state_of(record.measurement),
-            told.value_s(record.measurement, self._baseline_s()),
-        )
+        """Safe to repeat: a trial that is finished already stays as it is.
+
+        "status" is written last, so a running trial that has it lacks only its state.
+        """
+        found = told.attributes(record)
         try:
-            for name, attribute in told.attributes(record).items():
-                trial.set_user_attr(name, attribute)
-            if state == TrialState.PRUNED:
-                trial.report(value, 0)
+            if told.state_of(record.measurement) == TrialState.PRUNED:
+                trial.report(told.value_s(record.measurement, self._baseline_s()), 0)
+            for name in sorted(found, key="status".__eq__):
+                trial.set_user_attr(name, found[name])
         except optuna.exceptions.UpdateFinishedTrialError:
             return
-        told_value = value if state == TrialState.COMPLETE else None
-        self._study.tell(trial, told_value, state=state, skip_if_finished=True)
+        self._tell_state(trial.number, record)
+
+    def _tell_state(self, number: int, record: Record) -> None:
+        state = told.state_of(record.measurement)
+        is_complete = state == TrialState.COMPLETE
+        value = told.value_s(record.measurement, self._baseline_s()) if is_complete else None
+        self._study.tell(number, value, state=state, skip_if_finished=True)
 
     def _trials(self, *states: TrialState) -> list[optuna.trial.FrozenTrial]:
         """Trials in one of `states` (none named: all), however long the database is away."""

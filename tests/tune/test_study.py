@@ -232,6 +232,31 @@ def test_a_killed_tuner_resumes_without_losing_or_repeating_a_measurement(tmp_pa
     assert len({json.dumps(t.params, sort_keys=True) for t in done}) == len(done)
 
 
+def test_a_tuner_that_died_amid_telling_a_trial_completes_it_from_the_ledger(
+    tmp_path, monkeypatch
+):
+    told = optuna.Study.tell
+    storage = f"sqlite:///{tmp_path}/s.db"
+
+    def die_at_the_third(study, trial, *args, **kwargs):
+        if len(study.get_trials(states=[optuna.trial.TrialState.COMPLETE])) == 2:
+            raise SystemExit("killed between the attributes and the state")
+        return told(study, trial, *args, **kwargs)
+
+    crew = child_crew()
+    monkeypatch.setattr(optuna.Study, "tell", die_at_the_third)
+    with pytest.raises(SystemExit):
+        study_of(tmp_path, crew, storage=storage).run(Budget(9))
+    crew.close()
+    monkeypatch.setattr(optuna.Study, "tell", told)
+    study = study_of(tmp_path, storage=storage)
+    study.run(Budget(6))
+    done = [t for t in study.study.trials if "status" in t.user_attrs]
+    assert [t.state for t in done] == [optuna.trial.TrialState.COMPLETE] * 6
+    assert "from_ledger" not in done[2].user_attrs
+    assert len({json.dumps(t.params, sort_keys=True) for t in done}) == 6
+
+
 # ---------------------------------------------------------------------------------- winners
 
 
