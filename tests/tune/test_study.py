@@ -232,9 +232,7 @@ def test_a_killed_tuner_resumes_without_losing_or_repeating_a_measurement(tmp_pa
     assert len({json.dumps(t.params, sort_keys=True) for t in done}) == len(done)
 
 
-def test_a_tuner_that_died_amid_telling_a_trial_completes_it_from_the_ledger(
-    tmp_path, monkeypatch
-):
+def test_a_tuner_that_died_amid_telling_a_trial_completes_it_from_the_ledger(tmp_path, monkeypatch):
     told = optuna.Study.tell
     storage = f"sqlite:///{tmp_path}/s.db"
 
