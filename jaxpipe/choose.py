@@ -1,18 +1,20 @@
 """Which schedule a problem gets, and why: explicit, then tuned, then nearest, then the model.
 
-In: a problem, an executor, a device. Out: a Choice. Takes milliseconds: it runs at trace time. It
-never measures and never compiles; that XLA is faster is only said where a record shows it.
+In: a problem, an executor, a device, records. Out: a Choice. Takes milliseconds: it runs at trace
+time. It never compiles, and measures only with the tuner that a caller brings, under
+JAXPIPE_ON_MISS=tune; that XLA is faster is only said where a record shows it.
 """
 
 from __future__ import annotations
 
 import functools
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, cast
 
 from jaxpipe import legality, settings, tuned
-from jaxpipe.errors import ScheduleError, TargetError
+from jaxpipe.errors import ScheduleError, TargetError, TuningError
 from jaxpipe.model import alcop, host_rule, roller
 from jaxpipe.model import host as host_model
 from jaxpipe.model.calibration import calibrated
@@ -23,6 +25,8 @@ from jaxpipe.target import ARCHES, Device, HostDevice, host_device
 from jaxpipe.target import device as device_named
 
 Source = Literal["explicit", "tuned", "nearest", "model"]
+Tuner = Callable[[Problem, tuned.Executor, Device | HostDevice], Record]
+"""Measures schedules of a problem now, files the winner's record and gives it."""
 
 NEAREST_OCTAVES = 1.0
 """A record of another shape serves without being measured again up to this distance
@@ -35,7 +39,7 @@ NEAREST_SLACK = 1.25
 class Choice:
     """The schedule of a problem: where it is from, why in words, what the model says of it.
 
-    xla_wins: a record of this very problem measured XLA, interleaved, as faster than the schedule.
+    xla_wins: the record that it is from measured XLA, interleaved, as faster than the schedule.
     implementation=None then takes XLA; a named executor still serves.
     """
 
@@ -52,12 +56,17 @@ def choose(
     executor: tuned.Executor,
     device: Device | HostDevice | None = None,
     explicit: Schedule | None = None,
+    records: tuned.Table | None = None,
+    tune: Tuner | None = None,
 ) -> Choice:
     """The schedule with which `executor` computes `problem` on `device`.
 
-    device None: the host for "host", JAXPIPE_TARGET for "cuda". Raises ScheduleError when the
-    explicit schedule is illegal or nothing fits, TargetError without a device, and TuningError
-    for an untuned problem under JAXPIPE_ON_MISS=error.
+    device None: the host for "host", JAXPIPE_TARGET for "cuda". records come before all other
+    tables. A problem without a record of its own is a miss; JAXPIPE_ON_MISS says what it gets:
+    the nearest record within NEAREST_OCTAVES or the model's best ("model"), the winner of a short
+    search with `tune` now ("tune"; "model" for callers who bring none), or TuningError ("error").
+    Raises ScheduleError when the explicit schedule is illegal or nothing fits, TargetError without
+    a device.
     """
     target = calibrated(device) if device is not None else _default(executor)
     if explicit is not None:
@@ -67,16 +76,21 @@ def choose(
         )
     hits = [
         hit
-        for hit in tuned.lookup(problem, executor, target.name)
-        if _is_legal(hit.record.schedule, problem, target)
+        for hit in tuned.lookup(problem, executor, target.name, records)
+        if is_legal(hit.record.schedule, problem, target)
     ]
     if hits and hits[0].is_exact:
-        return _exact(hits[0], problem, target)
-    nearest = functools.partial(_nearest_or_model, problem, target, hits)
-    return _on_miss(problem, executor, target, nearest)
+        return _measured(hits[0], problem, target)
+    policy = settings.get("JAXPIPE_ON_MISS")
+    if policy == "error":
+        raise TuningError(tuned.describe_miss(problem, executor, target.name, records))
+    if policy == "tune" and tune is not None:
+        now = tuned.Hit(tune(problem, executor, target), 0.0, "tuned now")
+        return _measured(now, problem, target)
+    return _nearest_or_model(problem, target, hits)
 
 
-def _exact(hit: tuned.Hit, problem: Problem, target: Device | HostDevice) -> Choice:
+def _measured(hit: tuned.Hit, problem: Problem, target: Device | HostDevice) -> Choice:
     record = hit.record
     ours, xla = record.measurement.median_s, baseline_median_s(record)
     reason = f"measured {ours * 1e6:.3g} us ({hit.layer} record)"
@@ -84,29 +98,20 @@ def _exact(hit: tuned.Hit, problem: Problem, target: Device | HostDevice) -> Cho
         reason += f", XLA {xla * 1e6:.3g} us beside it"
     return Choice(
         record.schedule, "tuned", reason, _predict(problem, record.schedule, target),
-        xla_wins=xla is not None and xla < ours,
+        xla_wins=xla_wins(record),
     )  # fmt: skip
+
+
+def xla_wins(record: Record) -> bool:
+    """True where XLA was measured beside the schedule and was faster."""
+    xla = baseline_median_s(record)
+    return xla is not None and xla < record.measurement.median_s
 
 
 def baseline_median_s(record: Record) -> float | None:
     """Median of XLA's interleaved samples in seconds, None where it was not measured."""
-    samples = sorted(record.measurement.baseline_s)
-    return samples[len(samples) // 2] if samples else None
-
-
-def _on_miss(
-    problem: Problem,
-    executor: tuned.Executor,
-    target: Device | HostDevice,
-    otherwise: Callable[[], Choice],
-) -> Choice:
-    """Policies but "model" raise: measuring now is for the caller who has a tuner at hand."""
-    if settings.get("JAXPIPE_ON_MISS") == "error":
-        tuned.resolve(
-            problem, executor, target.name, policy="error",
-            model=lambda: otherwise().schedule, is_legal=lambda schedule: False,
-        )  # fmt: skip
-    return otherwise()
+    samples = record.measurement.baseline_s
+    return statistics.median(samples) if samples else None
 
 
 def _nearest_or_model(
@@ -119,7 +124,7 @@ def _nearest_or_model(
         said = _predict(problem, hit.record.schedule, target)
         if said.seconds <= NEAREST_SLACK * prediction.seconds:
             reason = f"tuned for {hit.record.problem}, {hit.octaves:.2f} octaves away ({hit.layer})"
-            return Choice(hit.record.schedule, "nearest", reason, said)
+            return Choice(hit.record.schedule, "nearest", reason, said, xla_wins(hit.record))
     reason = f"no record within {NEAREST_OCTAVES:g} octave: best of the model's construction"
     return Choice(best, "model", reason, prediction)
 
@@ -149,7 +154,8 @@ def _predict(problem: Problem, schedule: Schedule, target: Device | HostDevice) 
     return alcop.predict(problem, cast(GpuSchedule, schedule), target)
 
 
-def _is_legal(schedule: Schedule, problem: Problem, target: Device | HostDevice) -> bool:
+def is_legal(schedule: Schedule, problem: Problem, target: Device | HostDevice) -> bool:
+    """True when `target` can run `problem` by `schedule`; hosts take every HostSchedule."""
     if isinstance(target, HostDevice):
         return isinstance(schedule, HostSchedule)
     fits = isinstance(schedule, GpuSchedule)

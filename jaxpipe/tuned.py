@@ -18,18 +18,16 @@ import os
 import pathlib
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal
 
 from jaxpipe import settings
-from jaxpipe.errors import RecordError, TuningError
+from jaxpipe.errors import RecordError
 from jaxpipe.keys import problem_from_key
 from jaxpipe.problem import Conv2d, Problem
 from jaxpipe.records import Record
-from jaxpipe.schedule import Schedule
 
-Policy = Literal["model", "tune", "error"]
 Executor = Literal["cuda", "host"]
 Key = tuple[str, str, str]
 FORMAT = 1
@@ -247,7 +245,10 @@ _OVERLAYS: contextvars.ContextVar[tuple[Table, ...]] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def using(table: Table | str | os.PathLike[str]) -> Iterator[Table]:
-    """Within `with`, records of `table` (or of the file at that path) come before all others."""
+    """Within `with`, records of `table` (or of the file at that path) come before all others.
+
+    What JAX has compiled already stays: `jaxpipe.options(tuned=...)` is part of its cache's key.
+    """
     overlay = table if isinstance(table, Table) else Table.load(table)
     token = _OVERLAYS.set((overlay, *_OVERLAYS.get()))
     try:
@@ -256,9 +257,10 @@ def using(table: Table | str | os.PathLike[str]) -> Iterator[Table]:
         _OVERLAYS.reset(token)
 
 
-def layers(device: str) -> tuple[tuple[str, Table], ...]:
-    """The tables that answer for `device`, in order of precedence, with their names."""
-    named = [("context", table) for table in _OVERLAYS.get()]
+def layers(device: str, over: Table | None = None) -> tuple[tuple[str, Table], ...]:
+    """The tables that answer for `device`, in order of precedence (`over` first), with names."""
+    named = [] if over is None else [("options", over)]
+    named += [("context", table) for table in _OVERLAYS.get()]
     extra = settings.get("JAXPIPE_TUNED")
     if extra:
         named.append((f"JAXPIPE_TUNED={extra}", Table.load(str(extra))))
@@ -276,50 +278,29 @@ def _tolerant(path: pathlib.Path) -> Table:
         return Table()
 
 
-def lookup(problem: Problem, executor: Executor, device: str) -> list[Hit]:
+def lookup(
+    problem: Problem, executor: Executor, device: str, over: Table | None = None
+) -> list[Hit]:
     """Every record that can serve `problem`: exact ones in the order of layers, then the nearest.
 
-    The caller takes the first whose schedule is legal for the problem.
+    The caller takes the first whose schedule is legal for the problem. Nearest records are hints
+    for a model and for a tuner; they never pass for tuned by themselves.
     """
     found = [
-        hit for name, table in layers(device) for hit in table.hits(problem, executor, device, name)
+        hit
+        for name, table in layers(device, over)
+        for hit in table.hits(problem, executor, device, name)
     ]
     return sorted(found, key=lambda hit: hit.octaves)
 
 
-def resolve(
-    problem: Problem,
-    executor: Executor,
-    device: str,
-    *,
-    policy: Policy | None = None,
-    model: Callable[[], Schedule],
-    tune: Callable[[], Record] | None = None,
-    is_legal: Callable[[Schedule], bool] = lambda schedule: True,
-) -> tuple[Schedule, str]:
-    """The schedule for `problem`, and in words where it is from.
-
-    An exact record wins. Without one, `policy` (None: JAXPIPE_ON_MISS) decides: "model" asks
-    `model`, "tune" measures with `tune` now, "error" raises TuningError. Nearest records are hints
-    for `model` and for the tuner (see `lookup`); they never pass for tuned by themselves.
-    """
-    for hit in lookup(problem, executor, device):
-        if hit.is_exact and is_legal(hit.record.schedule):
-            return hit.record.schedule, f"tuned ({hit.layer})"
-    chosen = policy or settings.get("JAXPIPE_ON_MISS")
-    if chosen not in get_args(Policy):
-        raise TuningError(f"policy {chosen!r} on an untuned problem: use model, tune or error")
-    if chosen == "model":
-        return model(), "model"
-    if chosen == "tune" and tune is not None:
-        return tune().schedule, "tuned now"
-    raise TuningError(_miss(problem, executor, device, str(chosen)))
-
-
-def _miss(problem: Problem, executor: Executor, device: str, policy: str) -> str:
-    tried = ", ".join(f"{name} ({len(table)} records)" for name, table in layers(device))
-    why = "policy is error" if policy == "error" else "no tuner is at hand in this call"
+def describe_miss(
+    problem: Problem, executor: Executor, device: str, over: Table | None = None
+) -> str:
+    """What was looked for, where, and what to do, for the error of an untuned problem."""
+    tried = ", ".join(f"{name} ({len(table)} records)" for name, table in layers(device, over))
     return (
-        f"no tuned record for {problem} on {device} by {executor}, and {why}; looked in {tried}: "
-        "run `python -m jaxpipe tune`, or let the model choose with JAXPIPE_ON_MISS=model"
+        f"no tuned record for {problem} on {device} by {executor}, and JAXPIPE_ON_MISS=error; "
+        f"looked in {tried}: run `python -m jaxpipe tune`, or let the model choose with "
+        "JAXPIPE_ON_MISS=model"
     )

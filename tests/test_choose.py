@@ -9,7 +9,7 @@ import pytest
 from jaxpipe import choose as choosing
 from jaxpipe import legality, tuned
 from jaxpipe.choose import choose
-from jaxpipe.errors import ScheduleError, TargetError, TuningError
+from jaxpipe.errors import ScheduleError, SettingError, TargetError, TuningError
 from jaxpipe.problem import Conv2d, Epilogue, Matmul, Problem
 from jaxpipe.records import Measurement, Record
 from jaxpipe.schedule import GpuSchedule, HostSchedule, Schedule
@@ -21,6 +21,7 @@ HOST = HostDevice("test_cpu", "avx2", 2, 3e9)
 PROBLEM = Matmul(512, 768, 768)
 NEAR = Matmul(640, 768, 768)
 FAR = Matmul(8192, 768, 768)
+ILLEGAL = GpuSchedule(block_k=128, smem_stages=8)
 TUNED = GpuSchedule(block_m=64, block_n=64, block_k=64, smem_stages=4)
 
 
@@ -48,9 +49,8 @@ def test_an_explicit_schedule_is_taken_before_any_record() -> None:
 
 
 def test_an_illegal_explicit_schedule_is_refused_with_the_reason() -> None:
-    deep = GpuSchedule(block_k=128, smem_stages=8)
     with pytest.raises(ScheduleError, match="bytes of shared memory per block"):
-        choose(PROBLEM, executor="cuda", device=A100, explicit=deep)
+        choose(PROBLEM, executor="cuda", device=A100, explicit=ILLEGAL)
 
 
 @pytest.mark.parametrize("name", ["a100", "h200"])
@@ -108,8 +108,7 @@ def test_a_far_record_does_not_serve() -> None:
 
 
 def test_an_illegal_record_does_not_serve() -> None:
-    broken = GpuSchedule(block_k=128, smem_stages=8)
-    with tuned.using(table(record(PROBLEM, broken))):
+    with tuned.using(table(record(PROBLEM, ILLEGAL))):
         assert choose(PROBLEM, executor="cuda", device=A100).source == "model"
 
 
@@ -161,9 +160,70 @@ def test_without_any_device_the_error_says_how_to_name_one() -> None:
         choose(PROBLEM, executor="cuda")
 
 
-def test_an_untuned_problem_can_be_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_of_the_caller_come_first() -> None:
+    mine = GpuSchedule(smem_stages=3)
+    with tuned.using(table(record(PROBLEM))):
+        choice = choose(PROBLEM, executor="cuda", device=A100, records=table(record(PROBLEM, mine)))
+    assert (choice.schedule, choice.source) == (mine, "tuned")
+
+
+def test_xla_wins_where_the_near_record_measured_it_faster() -> None:
+    with tuned.using(table(record(NEAR, xla=(5e-6,) * 3))):
+        choice = choose(PROBLEM, executor="cuda", device=A100)
+    assert (choice.source, choice.xla_wins) == ("nearest", True)
+
+
+# ------------------------------------------------------------------ policies on a miss
+def searched(xla: tuple[float, ...] = ()) -> choosing.Tuner:
+    def tune(problem: Problem, executor: tuned.Executor, target: object) -> Record:
+        assert (executor, target) == ("cuda", A100)
+        return record(problem, xla=xla)
+
+    return tune
+
+
+@pytest.mark.parametrize("xla", [(), (5e-6,) * 3])
+def test_the_tuner_answers_a_miss_when_told_so(
+    monkeypatch: pytest.MonkeyPatch, xla: tuple[float, ...]
+) -> None:
+    monkeypatch.setenv("JAXPIPE_ON_MISS", "tune")
+    with tuned.using(table(record(NEAR, GpuSchedule()))):
+        choice = choose(PROBLEM, executor="cuda", device=A100, tune=searched(xla=xla))
+    assert (choice.schedule, choice.source, choice.xla_wins) == (TUNED, "tuned", bool(xla))
+    assert "tuned now" in choice.reason
+
+
+def test_a_record_or_a_given_schedule_needs_no_tuner(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> Record:
+        raise AssertionError("searched")
+
+    monkeypatch.setenv("JAXPIPE_ON_MISS", "tune")
+    choose(PROBLEM, executor="cuda", device=A100, tune=never, records=table(record(PROBLEM)))
+    choose(PROBLEM, executor="cuda", device=A100, tune=never, explicit=TUNED)
+
+
+def test_without_a_tuner_at_hand_the_model_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAXPIPE_ON_MISS", "tune")
+    assert choose(PROBLEM, executor="cuda", device=A100).source == "model"
+
+
+@pytest.mark.parametrize(
+    "rows", [[], [record(NEAR)], [record(PROBLEM, GpuSchedule(block_k=128, smem_stages=8))]]
+)
+def test_an_untuned_problem_can_be_an_error(
+    monkeypatch: pytest.MonkeyPatch, rows: list[Record]
+) -> None:
     monkeypatch.setenv("JAXPIPE_ON_MISS", "error")
-    with pytest.raises(TuningError, match="no tuned record for matmul 512x768x768"):
+    miss = r"no tuned record for matmul 512x768x768 .* on a100 by cuda.* user \(0 records\)"
+    with pytest.raises(TuningError, match=miss), tuned.using(table(*rows)):
+        choose(PROBLEM, executor="cuda", device=A100)
+    with tuned.using(table(record(PROBLEM))):
+        assert choose(PROBLEM, executor="cuda", device=A100).source == "tuned"
+
+
+def test_an_unknown_policy_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAXPIPE_ON_MISS", "guess")
+    with pytest.raises(SettingError, match="JAXPIPE_ON_MISS"):
         choose(PROBLEM, executor="cuda", device=A100)
 
 

@@ -59,6 +59,8 @@ ONLY_IN = {
     "subprocess": {"toolchain", "tune", "doctor"},
     "ctypes": {"toolchain"},
 }
+# What is loaded by name when first needed, where an import would be upward: file -> module.
+DEFERRED = {"ops/executors.py": "jaxpipe.tune.on_miss"}
 RANK = {name: (level, i) for level, row in enumerate(LEVELS) for i, name in enumerate(row)}
 FILES = sorted(PACKAGE.rglob("*.py"))
 
@@ -98,3 +100,13 @@ def test_a_library_is_imported_only_in_its_place(path: pathlib.Path) -> None:
         allowed = ONLY_IN.get(name.split(".")[0])
         assert allowed is None or top(path) in allowed, f"{path.name} must not import {name}"
         assert "jax._src" not in name, f"{path.name} imports private {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_only_listed_modules_are_loaded_by_name(path: pathlib.Path) -> None:
+    calls = (n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call))
+    loads = [c for c in calls if getattr(c.func, "attr", "") in ("import_module", "__import__")]
+    named = [c.args[0].value for c in loads if isinstance(c.args[0], ast.Constant)]
+    expected = DEFERRED.get(str(path.relative_to(PACKAGE)))
+    assert named == ([expected] if expected else [])
+    assert len(named) == len(loads) or top(path) in ("cli", "tune"), "a module named at run time"

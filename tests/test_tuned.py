@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxpipe import tuned
-from jaxpipe.errors import RecordError, SettingError, TuningError
+from jaxpipe.errors import RecordError
 from jaxpipe.problem import Conv2d, Epilogue, Matmul
 from jaxpipe.records import Measurement, Record
 from jaxpipe.schedule import GpuSchedule, HostSchedule
@@ -168,47 +168,13 @@ def test_a_broken_file_is_kept_aside_when_it_is_updated(tmp_path):
     assert (tmp_path / "t.json.broken").read_text() == "not json"
 
 
-# ---------------------------------------------------------------------------------- a miss
-
-
-def resolve(**kwargs):
-    chosen, source = tuned.resolve(
-        problem_of(record()), "host", "zen", model=lambda: HostSchedule(rows=9), **kwargs
-    )
-    return chosen.rows, source
-
-
-def test_an_exact_record_wins_over_every_policy():
+def test_a_given_table_comes_before_the_context_and_is_named():
     with tuned.using(tuned.Table.of([record(rows=5)])):
-        assert resolve(policy="error") == (5, "tuned (context)")
-
-
-def test_the_model_answers_a_miss_by_default():
-    assert resolve() == (9, "model")
-
-
-def test_an_illegal_record_is_a_miss():
-    with tuned.using(tuned.Table.of([record(rows=5)])):
-        assert resolve(is_legal=lambda schedule: schedule.rows != 5) == (9, "model")
-
-
-def test_the_tuner_answers_a_miss_when_told_so(monkeypatch):
-    monkeypatch.setenv("JAXPIPE_ON_MISS", "tune")
-    assert resolve(tune=lambda: record(rows=3)) == (3, "tuned now")
-
-
-@pytest.mark.parametrize(("policy", "match"), [("error", "policy is error"), ("tune", "no tuner")])
-def test_a_miss_that_nobody_may_answer_names_where_it_looked(policy, match):
-    with pytest.raises(TuningError, match=rf"{match}.*user \(0 records\)"):
-        resolve(policy=policy)
-
-
-def test_an_unknown_policy_is_refused(monkeypatch):
-    with pytest.raises(TuningError, match="use model, tune or error"):
-        resolve(policy="guess")
-    monkeypatch.setenv("JAXPIPE_ON_MISS", "guess")
-    with pytest.raises(SettingError, match="JAXPIPE_ON_MISS"):
-        resolve()
+        hits = tuned.lookup(problem_of(record()), "host", "zen", tuned.Table.of([record(rows=3)]))
+    assert [(hit.layer, hit.record.schedule.rows) for hit in hits] == [
+        ("options", 3),
+        ("context", 5),
+    ]
 
 
 # ---------------------------------------------------------------------------------- many writers

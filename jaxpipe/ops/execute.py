@@ -2,7 +2,8 @@
 
 In: a spec, a fusion, operands (traced, local to a device), and what is lowered for. Out: the
 results. implementation=None tries the executors of the platform in order and ends with lax, a
-named one raises UnsupportedError when it cannot serve. It must not know derivatives, batching or
+named one raises UnsupportedError when it cannot serve. TuningError passes in both cases: who asks
+for JAXPIPE_ON_MISS=error or tune wants to hear of a miss. It must not know derivatives, batching or
 meshes.
 """
 
@@ -14,7 +15,7 @@ from typing import Any
 
 import jax
 
-from jaxpipe.errors import JaxpipeError, UnsupportedError
+from jaxpipe.errors import JaxpipeError, TuningError, UnsupportedError
 from jaxpipe.kernel import BufferRole
 from jaxpipe.ops import coverage, epilogue
 from jaxpipe.ops.coverage import Site
@@ -74,6 +75,8 @@ def select(types: Sequence[Any], spec: Spec, fusion: Fusion, place: Place) -> Se
     for name in PREFERENCE.get(place.platform, ()):
         try:
             return _select(EXECUTORS[name], types, spec, fusion, place)
+        except TuningError:
+            raise
         except JaxpipeError as error:
             reason = str(error)
     raise UnsupportedError(reason)
@@ -92,6 +95,8 @@ def _select_named(
         )
     try:
         return _select(executor, types, spec, fusion, place)
+    except TuningError:
+        raise
     except JaxpipeError as error:
         raise UnsupportedError(
             f"implementation={name!r} for {call}: {error}; implementation=None picks what applies"

@@ -8,17 +8,19 @@ reason why it does not. It must not know specs, lowering contexts or the ledger.
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from jaxpipe.choose import choose
 from jaxpipe.compiler import compile_kernel
-from jaxpipe.errors import UnsupportedError
+from jaxpipe.errors import TuningError, UnsupportedError
 from jaxpipe.kernel import BufferRole
 from jaxpipe.ops.options import Implementation, Options
 from jaxpipe.ops.plan import Abilities
 from jaxpipe.problem import Problem
+from jaxpipe.records import Record
 from jaxpipe.runtime import device, host, launch, targets
 from jaxpipe.schedule import GpuSchedule, HostSchedule
 
@@ -56,7 +58,7 @@ class Executor:
 def _serve_host(problem: Problem, options: Options, devices: Devices) -> Served:
     if reason := host.unsupported_reason(problem):
         raise UnsupportedError(reason)
-    choice = choose(problem, executor="host", explicit=options.schedule)
+    choice = choose(problem, executor="host", **_wishes(options))
     assert isinstance(choice.schedule, HostSchedule)
     call = functools.partial(_call_host, problem, choice.schedule)
     return Served(call, str(choice.schedule), choice.source, choice.xla_wins)
@@ -73,11 +75,34 @@ def _serve_gpu(
     if not targets.is_registered(launch.TARGETS[executor]):
         raise UnsupportedError(f"this build of jaxpipe has no handler {launch.TARGETS[executor]}")
     gpu = device.resolve(devices, options.target)
-    choice = choose(problem, executor="cuda", device=gpu, explicit=options.schedule)
+    choice = choose(problem, executor="cuda", device=gpu, **_wishes(options))
     assert isinstance(choice.schedule, GpuSchedule)
     compiled = compile_kernel(problem, choice.schedule, gpu)
     call = functools.partial(launch.call, compiled, executor=executor)
     return Served(call, str(choice.schedule), choice.source, choice.xla_wins)
+
+
+def _wishes(options: Options) -> dict[str, Any]:
+    """What the caller's options mean to `choose`."""
+    records = None if options.tuned is None else options.tuned.table
+    return {"explicit": options.schedule, "records": records, "tune": tune_now}
+
+
+def tune_now(problem: Problem, executor: Any, target: Any) -> Record:
+    """`jaxpipe.tune.on_miss.tune`, loaded on the first miss under JAXPIPE_ON_MISS=tune.
+
+    The tuner lies above this file and needs Optuna, which products do not. Raises TuningError
+    where it is not installed.
+    """
+    try:
+        tuner = importlib.import_module("jaxpipe.tune.on_miss")
+    except ImportError as error:
+        raise TuningError(
+            f"JAXPIPE_ON_MISS=tune, but the tuner needs {error.name}: pip install 'jaxpipe[tune]', "
+            "or let the model choose with JAXPIPE_ON_MISS=model"
+        ) from error
+    record: Record = tuner.tune(problem, executor, target)
+    return record
 
 
 EXECUTORS: dict[str, Executor] = {

@@ -7,9 +7,11 @@ know problems or executors.
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
 import jax
@@ -17,9 +19,27 @@ import jax
 from jaxpipe import settings
 from jaxpipe.errors import SettingError
 from jaxpipe.schedule import Schedule
+from jaxpipe.tuned import Table
 
 Implementation = Literal["cuda", "host", "interpret", "xla"]
 IMPLEMENTATIONS: tuple[str, ...] = get_args(Implementation)
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """A table of tuned records as part of a key: equal content is equal, whatever its file."""
+
+    digest: str
+    table: Table = field(compare=False)
+
+    @classmethod
+    def of(cls, given: Table | str | os.PathLike[str]) -> Records:
+        """`given`, or what the file at that path holds now; RecordError when it holds none."""
+        table = given if isinstance(given, Table) else Table.load(given)
+        return cls(hashlib.sha256(table.dumps().encode()).hexdigest()[:16], table)
+
+    def __repr__(self) -> str:
+        return f"{len(self.table)} records {self.digest}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +47,13 @@ class Options:
     """What a caller may fix; None leaves the choice to jaxpipe.
 
     implementation: the executor. target: the device or architecture that kernels are made for
-    when none is visible ("h200", "sm_80"). tuned: a JSON file of tuned records laid over the
-    shipped ones. schedule: the schedule of every problem that admits it.
+    when none is visible ("h200", "sm_80"). tuned: records that come before all others. schedule:
+    the schedule of every problem that admits it.
     """
 
     implementation: Implementation | None = None
     target: str | None = None
-    tuned: str | None = None
+    tuned: Records | None = None
     schedule: Schedule | None = None
 
     def __post_init__(self) -> None:
@@ -62,18 +82,23 @@ def options(
     *,
     implementation: Implementation | None = None,
     target: str | None = None,
-    tuned: str | None = None,
+    tuned: Table | str | os.PathLike[str] | None = None,
     schedule: Schedule | None = None,
 ) -> Iterator[Options]:
     """Options of every jaxpipe call inside the `with` block; nested blocks add to outer ones.
 
-    Functions that were jitted outside are traced anew inside, and the other way round. Raises
-    SettingError for an unknown implementation.
+    implementation: "cuda", "host", "interpret" or "xla". target: what kernels are made for when
+    no GPU is visible ("h200", "sm_80"). tuned: a table of tuned records, or the path of its file,
+    read on entry; it comes before the user's and the shipped one. schedule: for every problem that
+    admits it. Functions that were jitted outside are traced anew inside, and the other way round;
+    tables with the same content share what was compiled. Raises SettingError for an unknown
+    implementation, RecordError for a file that holds no records.
 
         with jaxpipe.options(implementation="interpret", target="h200"):
             y = model(x)
     """
-    given = Options(implementation, target, tuned, schedule)
+    records = None if tuned is None else Records.of(tuned)
+    given = Options(implementation, target, records, schedule)
     merged = replace(_CONTEXT.value, **_set_fields(given))
     with _CONTEXT(merged):
         yield merged

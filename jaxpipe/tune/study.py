@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections
 import math
 import pathlib
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -208,9 +209,9 @@ class Study:
     # ------------------------------------------------------------------ meanwhile
     def _loop(self, budget: Budget) -> str:
         """Keep the crew busy until there is a reason to stop; gives it."""
-        started = len(self._done())
+        started, deadline = len(self._done()), time.monotonic() + (budget.seconds or math.inf)
         while True:
-            reason = self._reason_to_stop(budget)
+            reason = self._reason_to_stop(budget, deadline)
             while not reason and len(self._running) < self.crew.depth:
                 if len(self._done()) + len(self._running) >= budget.trials or not self._ask():
                     break
@@ -219,8 +220,8 @@ class Study:
             self._take(self.crew.collect())
             self._show(len(self._done()) - started)
 
-    def _reason_to_stop(self, budget: Budget) -> str:
-        if self.progress and budget.seconds and self.progress.elapsed_s() > budget.seconds:
+    def _reason_to_stop(self, budget: Budget, deadline: float) -> str:
+        if time.monotonic() > deadline:
             return f"{budget.seconds:g} s are over"
         if len(self._done()) >= budget.trials:
             return f"{budget.trials} trials are done"
