@@ -105,7 +105,7 @@ def _device(target: str) -> Device:
 
 
 def _base(problem: Problem, device: Device) -> GpuSchedule:
-    if problem.is_empty:
+    if problem.is_empty or problem.k == 0:  # no product to choose anything for
         return GpuSchedule()
     found = choose(problem, executor="cuda", device=device).schedule
     assert isinstance(found, GpuSchedule), f"{found} for executor cuda"

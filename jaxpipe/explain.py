@@ -108,8 +108,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_problem_arguments(parser: argparse.ArgumentParser) -> None:
-    """`matmul M N K` or `conv2d N H W C OUT KH KW`, and what they are computed in."""
-    parser.add_argument("op", choices=("matmul", "conv2d"))
+    """`matmul M N K` or `conv N H W C OUT KH KW` (also `conv2d`), and what they compute in."""
+    parser.add_argument("op", choices=("matmul", "conv2d", "conv"))
     parser.add_argument("sizes", type=int, nargs="+", help="m n k | n h w c out kh kw")
     parser.add_argument("--batch", type=int, nargs="*", default=[], help="batch sizes of a matmul")
     parser.add_argument("--dtype", default="bfloat16", choices=OPERAND_DTYPES)
@@ -146,7 +146,7 @@ def _report(args: argparse.Namespace) -> Report:
 
 def problem_of(args: argparse.Namespace) -> Problem:
     """The problem that the command line names; ProblemError when sizes are missing."""
-    wanted = {"matmul": 3, "conv2d": 7}[args.op]
+    wanted = {"matmul": 3, "conv2d": 7, "conv": 7}[args.op]
     if len(args.sizes) != wanted:
         raise ProblemError(
             f"{args.op} takes {wanted} sizes, got {len(args.sizes)}: "

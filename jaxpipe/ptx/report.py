@@ -15,6 +15,7 @@ import numpy as np
 
 from jaxpipe.errors import HazardError
 from jaxpipe.ptx.nodes import Entry, Instruction
+from jaxpipe.ptx.phases import Phase, phases
 
 # Columns of the counters, in the order of csrc/ptx/counters.h.
 COUNTER_FIELDS = (
@@ -91,7 +92,10 @@ class Hazard:
 
 @dataclass(frozen=True, slots=True)
 class AccessSite:
-    """Traffic of one instruction. Wavefronts beyond the ideal are bank conflicts."""
+    """Traffic of one instruction. Wavefronts beyond the ideal are bank conflicts.
+
+    phase says of an access to shared memory whether it serves operands or stages results.
+    """
 
     text: str
     ptx_line: int
@@ -102,6 +106,7 @@ class AccessSite:
     wavefronts: int = 0
     ideal_wavefronts: int = 0
     sectors: int = 0
+    phase: Phase = "operand"
 
     @property
     def bank_conflicts(self) -> int:
@@ -148,6 +153,10 @@ class Report:
     def bank_conflicts(self) -> int:
         """Extra wavefronts of all accesses to shared memory."""
         return sum(site.bank_conflicts for site in self.shared)
+
+    def conflicts_of(self, phase: Phase) -> int:
+        """Extra wavefronts of the accesses that serve operands, or of those that stage results."""
+        return sum(site.bank_conflicts for site in self.shared if site.phase == phase)
 
     def raise_on_hazard(self, what: str) -> None:
         """Raises HazardError with every finding about `what`, if there is one."""
@@ -242,11 +251,12 @@ def _place(instruction: Instruction) -> dict[str, Any]:
 
 
 def _shared_sites(entry: Entry, table: np.ndarray) -> tuple[AccessSite, ...]:
+    served = phases(entry, is_tensor)
     return tuple(
         AccessSite(**_place(instruction), requests=int(row["shared_requests"]),
                    bytes=int(row["shared_bytes"]), wavefronts=int(row["shared_wavefronts"]),
-                   ideal_wavefronts=int(row["ideal_wavefronts"]))
-        for instruction, row in zip(entry.instructions, table, strict=True)
+                   ideal_wavefronts=int(row["ideal_wavefronts"]), phase=phase)
+        for instruction, row, phase in zip(entry.instructions, table, served, strict=True)
         if row["shared_requests"]
     )  # fmt: skip
 

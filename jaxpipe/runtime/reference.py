@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -20,8 +21,8 @@ from jax import lax
 from jaxpipe.kernel import BufferRole
 from jaxpipe.problem import DTYPES, Conv2d, Layout, Matmul, Problem
 
-Operands = Mapping[BufferRole, jax.Array]
 Array = np.ndarray
+Operands = Mapping[BufferRole, jax.Array | Array]
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "none": lambda x: x,
     "relu": jax.nn.relu,
@@ -80,6 +81,52 @@ def random_operands(problem: Problem, seed: int) -> dict[BufferRole, jax.Array]:
     """Fresh operands on the default device; results have variance near 1 (integers: small)."""
     operands: dict[BufferRole, jax.Array] = _random_operands(problem, jnp.uint32(seed))
     return operands
+
+
+def numpy_operands(problem: Problem, seed: int) -> dict[BufferRole, Array]:
+    """The like of `random_operands` in numpy, without JAX compiling anything: for interpreters.
+
+    An operand with strides of its own is a flat array that ends with its last element.
+    """
+    rng = np.random.default_rng(seed)
+    scale = {"rhs": 1.0 / math.sqrt(max(problem.k, 1))}
+    found: dict[BufferRole, Array] = {}
+    for role, shape, dtype in _numpy_shapes(problem):
+        wide = (
+            scale.get(role, 1.0) * rng.standard_normal(shape)
+            if DTYPES[dtype].is_float
+            else rng.integers(-8, 8, shape)
+        )
+        found[role] = wide.astype(jnp.dtype(dtype))
+    return found
+
+
+def _numpy_shapes(problem: Problem) -> Iterator[tuple[BufferRole, tuple[int, ...], str]]:
+    if isinstance(problem, Matmul):
+        dense = replace(problem, lhs=_dense(problem.lhs), rhs=_dense(problem.rhs))
+        shapes = operand_shapes(dense)
+        for role in ("lhs", "rhs"):
+            if (placed := _placed(problem, role)) != _placed(dense, role):
+                shapes[role] = (_span(problem.batch, placed), problem.dtype)
+    else:
+        shapes = operand_shapes(problem)
+    yield from ((role, shape, dtype) for role, (shape, dtype) in shapes.items())
+
+
+def _dense(layout: Layout) -> Layout:
+    return Layout(layout.transposed)
+
+
+def _span(
+    batch: tuple[int, ...], placed: tuple[Layout, int, int, int, tuple[int, ...]]
+) -> tuple[int]:
+    """Elements from the first of an operand to its last."""
+    layout, rows, columns, ld, strides = placed
+    lines, width = (columns, rows) if layout.transposed else (rows, columns)
+    if lines * width * math.prod(batch) == 0:
+        return (0,)
+    far = sum((size - 1) * step for size, step in zip(batch, strides, strict=True))
+    return (far + (lines - 1) * ld + width,)
 
 
 def xla_function(problem: Problem, *, exact: bool) -> Callable[..., tuple[jax.Array, ...]]:
@@ -210,10 +257,25 @@ def _matmul_rows(problem: Matmul, operands: Operands, rows: Array, cols: Array) 
     return result
 
 
-def _matrices(operand: jax.Array, role: BufferRole, problem: Matmul) -> Array:
-    stored = np.asarray(operand).reshape(-1, *operand.shape[-2:])
-    layout = problem.lhs if role == "lhs" else problem.rhs
+def _matrices(operand: jax.Array | Array, role: BufferRole, problem: Matmul) -> Array:
+    """[batch, rows, columns] of an operand whose memory is as its layout says."""
+    layout, rows, columns, ld, strides = _placed(problem, role)
+    lines, width = (columns, rows) if layout.transposed else (rows, columns)
+    flat = np.asarray(operand).reshape(-1)
+    if flat.size == 0:
+        return np.zeros((problem.batch_size, rows, columns), flat.dtype)
+    at = np.zeros((), np.int64)
+    for size, step in zip((*problem.batch, lines, width), (*strides, ld, 1), strict=True):
+        at = at[..., None] + step * np.arange(size)
+    stored = flat[at].reshape(problem.batch_size, lines, width)
     return stored.swapaxes(1, 2) if layout.transposed else stored
+
+
+def _placed(p: Matmul, role: BufferRole) -> tuple[Layout, int, int, int, tuple[int, ...]]:
+    """Layout, logical rows and columns, leading dimension and batch strides of an operand."""
+    if role == "lhs":
+        return p.lhs, p.m, p.k, p.lhs_ld, p.lhs_batch_strides
+    return p.rhs, p.k, p.n, p.rhs_ld, p.rhs_batch_strides
 
 
 def _conv_rows(problem: Conv2d, operands: Operands, rows: Array, cols: Array) -> Array:

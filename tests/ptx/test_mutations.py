@@ -10,11 +10,11 @@ import re
 import pytest
 
 from jaxpipe import compiler
-from jaxpipe.cli_check import check
 from jaxpipe.errors import PtxError
 from jaxpipe.kernel import CompiledKernel
 from jaxpipe.problem import Matmul
 from jaxpipe.ptx.run import ADVERSARIAL_MODES
+from jaxpipe.runtime.interpreted import check
 from jaxpipe.runtime.reference import tolerance
 from jaxpipe.schedule import GpuSchedule
 
