@@ -10,10 +10,13 @@ import gzip
 import pathlib
 import statistics
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 
 from jaxpipe.keys import problem_from_key
+from jaxpipe.model import host as host_model
+from jaxpipe.model.table import table_of
 from jaxpipe.records import Record
 from jaxpipe.residual import Residual, fit
 from jaxpipe.target import HostDevice, host_device
@@ -23,14 +26,20 @@ from jaxpipe.tune.replay import Replay
 RECORDED = pathlib.Path(__file__).parent / "recorded"
 
 
-def host_records(clock: str = "cpu") -> dict[str, list[Record]]:
-    """Records of each problem, over all files of that clock."""
+def host_records(clock: str = "wall") -> dict[str, list[Record]]:
+    """Records of each problem, over all files of that clock, as the present model predicts them."""
     groups: dict[str, dict[str, Record]] = defaultdict(dict)
     for path in sorted(RECORDED.glob(f"host_*_exhaustive_{clock}.jsonl.gz")):
         with gzip.open(path, "rt") as stream:
             for record in map(Record.from_json, stream):
                 groups[record.problem][str(record.schedule)] = record
-    return {key: list(rows.values()) for key, rows in groups.items()}
+    return {key: _predicted(key, list(rows.values())) for key, rows in groups.items()}
+
+
+def _predicted(key: str, records: list[Record]) -> list[Record]:
+    problem, table = problem_from_key(key), table_of([r.schedule for r in records])
+    seconds = host_model.predict_many(problem, table, host_device())
+    return [replace(r, predicted_s=float(s)) for r, s in zip(records, seconds, strict=True)]
 
 
 def host_replay(
@@ -49,7 +58,7 @@ def host_replay(
     return Replay(key, space.candidates, seconds, spread)
 
 
-def host_sets(clock: str = "cpu", learnt: bool = False) -> dict[str, Replay]:
+def host_sets(clock: str = "wall", learnt: bool = False) -> dict[str, Replay]:
     """Every recorded problem by a short name such as host_512x768x768.
 
     learnt: correct each problem's prior by what the recordings of the OTHER problems teach.

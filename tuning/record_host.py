@@ -2,8 +2,8 @@
 """Record every host schedule of some products: python tuning/record_host.py 512x768x3072 ...
 
 Writes recorded/host_<device>_<clock>.jsonl.gz, one ledger record a schedule, for replay by
-compare_samplers.py. --clock cpu takes the processor time of one thread, which other processes
-hardly disturb; wall takes the wall clock of all threads and needs the machine alone. Shapes are
+compare_samplers.py. --clock wall takes the wall clock of all threads and needs the machine alone;
+cpu takes the processor time of one thread, which other processes hardly disturb. Shapes are
 MxNxK or BxMxNxK, float32. Schedules take turns in rounds, so that drift falls on all alike.
 """
 
@@ -78,7 +78,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("shapes", nargs="+")
-    parser.add_argument("--clock", choices=sorted(CLOCKS), default="cpu")
+    parser.add_argument("--clock", choices=sorted(CLOCKS), default="wall")
     parser.add_argument("--rounds", type=int, default=8, help="samples of each schedule, plus one")
     parser.add_argument("--seconds", type=float, default=120.0, help="a shape, at least 3 rounds")
     args = parser.parse_args()

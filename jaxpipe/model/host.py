@@ -9,6 +9,7 @@ two stages the next tile's lines are asked for in time. It must not know how ker
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,8 @@ from jaxpipe.schedule import HostSchedule
 from jaxpipe.target import HostDevice
 
 FMA_LATENCY_CLK = 4  # of a multiply-add; so many sums must be in flight
+LINE = 64  # bytes
+WAY_BYTES = 4096  # one way of L1 on x86: it is indexed within a page
 TILE_CLK = 60  # entering and leaving a register tile
 STORE_CLK = 4  # one vector of sums stored (and loaded again when k goes on)
 # A run of lines that starts in another page: translation and first line, not overlapped. Set from
@@ -170,12 +173,27 @@ def _wait(
     first_s = panels * panel_bytes / _home_bps(host, first_home, plan.threads)
     again_s = (tiles - 1) * panels * panel_bytes / _home_bps(host, strip_home, plan.threads)
     lhs_s = panels * plan.rows * lhs_row / _home_bps(host, rows_home, plan.threads)
-    packed = (first_s + again_s + lhs_s) * plan.blocks_k
+    evicted_s = panels * tiles * depth * _evicted_lines(plan, host, height) * LINE / host.l2_bps
+    packed = (first_s + again_s + lhs_s + evicted_s) * plan.blocks_k
     raw = np.minimum(plan.cols, plan.n) * plan.k * plan.operand_bytes
     raw_home = plan.n * plan.k * plan.operand_bytes
     streamed = raw / _home_bps(host, raw_home, plan.threads) + plan.k * READ_RUN_S
     load = np.where(plan.streams, streamed, packed)
     return np.maximum(0.0, together(multiply, load) - multiply)
+
+
+def _evicted_lines(plan: HostPlan, host: HostDevice, height: Ints) -> Floats:
+    """Lines of lhs that a tile loads anew from L2 at every word of k.
+
+    A line of lhs is read for as many steps as it has words. Where rows of lhs are read in place and
+    are a multiple of many lines apart, those of a tile fall into few sets of L1; what exceeds the
+    ways (one is for the panel that streams through) has gone at the next step. Copied rows are
+    spread over the sets by csrc/host.
+    """
+    ways = host.l1_bytes / WAY_BYTES - 1
+    sets = WAY_BYTES / max(LINE, math.gcd(plan.lhs_row_bytes, WAY_BYTES))
+    evicted = np.maximum(0.0, height - ways * sets)
+    return np.where(plan.copies_lhs, 0.0, evicted / plan.per_word)
 
 
 def _store(

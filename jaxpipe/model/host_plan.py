@@ -29,6 +29,7 @@ class HostPlan:
 
     A work item is `rows` x `cols` of one of `batches` products; items are counted over all. A word
     is 4 bytes of k: one float32, or two 16-bit terms where the instruction set multiplies those.
+    lhs_row_bytes: from one row of lhs to the next where it lies.
     copies_lhs: lhs is copied to rows of words, by each item or once for the call (is_lhs_shared).
     """
 
@@ -37,6 +38,7 @@ class HostPlan:
     k: int
     batches: int
     operand_bytes: int
+    lhs_row_bytes: int
     per_word: int
     threads: Ints
     tile_rows: Ints
@@ -79,6 +81,7 @@ def host_plan(table: ScheduleTable[HostSchedule], problem: Problem, host: HostDe
     is_rhs_shared = ~streams & (table["pack"] == "shared")
     block_k = _block_k(table, problem.k, cols, per_word, is_rhs_shared)
     strips = -(-problem.n // cols)
+    row = problem.lhs_ld if isinstance(problem, Matmul) else problem.in_channels
     readable = is_native and isinstance(problem, Matmul) and not problem.lhs.transposed
     copies_lhs = table["copy_lhs"] | (not readable)
     by_item = streams | (strips == 1) | isinstance(problem, Conv2d)
@@ -88,7 +91,8 @@ def host_plan(table: ScheduleTable[HostSchedule], problem: Problem, host: HostDe
     is_serial = 2.0 * batches * m * problem.n * problem.k < SERIAL_FLOPS
     raw = problem.dtype == "int8" or problem.out_dtype == "float32"
     return HostPlan(
-        m=m, n=problem.n, k=problem.k, batches=batches, operand_bytes=size, per_word=per_word,
+        m=m, n=problem.n, k=problem.k, batches=batches, operand_bytes=size,
+        lhs_row_bytes=row * size, per_word=per_word,
         threads=np.where(is_serial, 1, threads),
         tile_rows=_tile_rows(table, kernels.tile_rows),
         rows=rows, cols=cols, block_k=block_k,
