@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write the tables of the documents from committed rows: no number is typed by hand.
 
-    python benchmarks/report.py            # rewrite the marked blocks of README.md
+    python benchmarks/report.py            # rewrite the marked blocks of DOCUMENTS
     python benchmarks/report.py --check    # exit with 1 when a block is out of date
 
 A block stands between `<!-- NAME -->` and `<!-- /NAME -->`; each has a renderer here and a file of
@@ -21,7 +21,7 @@ from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-DOCUMENT = ROOT / "README.md"
+DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "compiler.md")
 Row = dict[str, Any]
 
 
@@ -66,7 +66,72 @@ def models() -> str:
     return "\n".join(lines)
 
 
-BLOCKS: dict[str, Callable[[], str]] = {"demo": demo, "models": models}
+COMPILE_PARTS = {
+    "process": "a process from start to kernel: Python, imports, choice, emitting, NVRTC",
+    "choose": "of it: choosing the schedule",
+    "first": "`compile_kernel`, empty cache directory",
+    "warm": "`compile_kernel`, filled cache directory, another process",
+    "emit": "emitting alone, no cache",
+}
+
+
+def compile_time() -> str:
+    """What a first kernel costs, one line a part."""
+    found = rows("compile.jsonl")
+    about = (
+        f"{found[0]['problem']} for {found[0]['target']} on {found[0]['device']}, "
+        f"{found[0]['versions']['compiler']}."
+    )
+    lines = [about, "", "| what | time |", "|---|---|"]
+    for row in found:
+        lines.append(f"| {COMPILE_PARTS[row['part']]} | {spread(row['samples_s']).strip()} |")
+    return "\n".join(lines)
+
+
+def hopper_sass() -> str:
+    """Instructions a k tile, one line a schedule and layout."""
+    pairs: dict[tuple[str, str], list[Row]] = {}
+    for row in rows("hopper_sass.jsonl"):
+        layout = row["problem"].split()[2]
+        pairs.setdefault((row["schedule"], layout), []).append(row)
+    lines = [
+        "| schedule | layout | HGMMA | 64 steps | 13 steps | prototype | Triton | registers |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for (schedule, layout), (even, odd) in pairs.items():
+        short = schedule.replace("family=hopper,", "").replace(",reg_stages=2", "")
+        peers = [str(even["peers"].get(name, "")) for name in ("prototype", "triton")]
+        counts = [f"{r['instructions_per_k_tile']:g}" for r in (even, odd)]
+        cells = [short, layout, str(even["tensor_core_per_k_tile"]), *counts, *peers]
+        lines.append(f"| {' | '.join(cells)} | {even['registers']} |")
+    return "\n".join(lines)
+
+
+def gpu_programs() -> str:
+    """Kernels and bytes of whole models, one line a side."""
+    lines = [
+        "| model | target | side | kernels | of these ours | element-wise | copies | GB moved "
+        "| floor, ms | temporary, MB |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows("gpu_program.jsonl"):
+        classes = row["classes"]
+        moved = sum(c["read_bytes"] + c["written_bytes"] for c in classes.values())
+        kernels = [sum(c["kernels"] for c in classes.values()), row["ours"]]
+        kernels += [classes["elementwise"]["kernels"], classes["copy"]["kernels"]]
+        cells = [row["model"], row["target"], row["side"], *map(str, kernels)]
+        cells += [f"{moved / 1e9:.3f}", f"{row['floor_s'] * 1e3:.3f}"]
+        lines.append(f"| {' | '.join(cells)} | {row['temp_bytes'] / 1e6:.1f} |")
+    return "\n".join(lines)
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "demo": demo,
+    "models": models,
+    "compile_time": compile_time,
+    "hopper_sass": hopper_sass,
+    "gpu_programs": gpu_programs,
+}
 
 
 def fill(text: str) -> str:
@@ -80,16 +145,18 @@ def fill(text: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Rewrite or check README.md."""
+    """Rewrite or check DOCUMENTS."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing, compare")
     args = parser.parse_args(argv)
-    old = DOCUMENT.read_text()
-    new = fill(old)
-    if args.check:
-        return int(new != old)
-    DOCUMENT.write_text(new)
-    return 0
+    stale = False
+    for document in DOCUMENTS:
+        old = document.read_text()
+        new = fill(old)
+        stale |= new != old
+        if not args.check:
+            document.write_text(new)
+    return int(args.check and stale)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from jaxpipe import settings
 from jaxpipe.codegen.ampere import emit_ampere
 from jaxpipe.codegen.hopper import emit_hopper
+from jaxpipe.emitted import EmittedKernels
 from jaxpipe.errors import CompileError
 from jaxpipe.kernel import CompiledKernel, Kernel
 from jaxpipe.legality import require
@@ -115,8 +116,20 @@ def compile_kernel(
     line_info keeps source lines in the PTX (for the interpreter's reports). Raises ScheduleError
     before compiling, CompileError with the compiler's log, ToolchainError without a compiler.
     """
-    kernel = emit_kernel(problem, schedule, target_arch(arch_or_device))
+    emitted = EmittedKernels(settings.cache_dir())
+    kernel = _kernel(problem, schedule, target_arch(arch_or_device), emitted)
     return compile_source(kernel, toolchain(line_info=line_info))
+
+
+@functools.lru_cache(maxsize=1024)
+def _kernel(problem: Problem, schedule: GpuSchedule, arch: Arch, emitted: EmittedKernels) -> Kernel:
+    """The emitted kernel, read back where an earlier process emitted it."""
+    require(schedule, problem, arch)
+    found = emitted.load(problem, schedule, arch)
+    if found is None:
+        found = emit_kernel(problem, schedule, arch)
+        emitted.store(found, arch)
+    return found
 
 
 def compile_source(kernel: Kernel, tools: Toolchain) -> CompiledKernel:

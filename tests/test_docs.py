@@ -26,9 +26,13 @@ def test_the_check_finds_paths_at_all() -> None:
     assert len(named_paths("ARCHITECTURE.md")) > 20
 
 
-def test_the_tables_of_the_readme_come_from_committed_rows() -> None:
+@pytest.mark.parametrize(
+    ("document", "block"), [("README.md", "demo"), ("docs/compiler.md", "hopper_sass")]
+)
+def test_the_tables_of_the_documents_come_from_committed_rows(document: str, block: str) -> None:
     from benchmarks import report
 
-    text = (ROOT / "README.md").read_text()
-    assert "<!-- demo -->" in text
+    text = (ROOT / document).read_text()
+    assert f"<!-- {block} -->" in text
+    assert ROOT / document in report.DOCUMENTS
     assert report.fill(text) == text, "run python benchmarks/report.py"

@@ -25,7 +25,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("ptx", "ir", "model", "space", "tuned", "residual", "toolchain"),
     ("transform",),
     ("codegen",),
-    ("choose", "compiler"),
+    ("choose", "emitted", "compiler"),
     ("runtime",),
     ("ops",),
     ("rewrite", "accelerate", "flax", "tune"),

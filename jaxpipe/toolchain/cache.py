@@ -50,23 +50,27 @@ class KernelCache:
 
     def store(self, key: str, binaries: Binaries) -> bool:
         """Keep `binaries` under `key`; False when the directory cannot be written."""
-        path = self.path(key)
-        temporary = ""
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(encode(key, binaries))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-            _sweep(path.parent)
-        except OSError:
-            if temporary:
-                with contextlib.suppress(OSError):
-                    os.unlink(temporary)
-            return False
-        return True
+        return write_whole(self.path(key), encode(key, binaries))
+
+
+def write_whole(path: pathlib.Path, data: bytes) -> bool:
+    """Write `data` to `path` so that readers see all of it or nothing; False when it cannot be."""
+    temporary = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        _sweep(path.parent)
+    except OSError:
+        if temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        return False
+    return True
 
 
 def _sweep(folder: pathlib.Path) -> None:
