@@ -6,7 +6,7 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
-DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
+DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/compiler.md")
 PATH = re.compile(
     r"`((?:jaxpipe|csrc|tests|tuning|benchmarks|docs)/[\w./-]*|[A-Z]\w+(?:\.md|\.txt)|Makefile|\.ci/run)`"
 )
