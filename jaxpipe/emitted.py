@@ -35,7 +35,7 @@ _PARAMS = {p.__name__: p for p in (Pointer, Scalar, TensorMap)}
 
 
 def generator_digest(package: pathlib.Path = PACKAGE) -> str:
-    """Hex SHA-256 over Python's version and the files of GENERATOR; empty where one is unreadable."""
+    """Hex SHA-256 over Python's version and the files of GENERATOR, empty if one is unreadable."""
     digest = hashlib.sha256(platform.python_version().encode())
     try:
         for path in sorted(_files(package)):
