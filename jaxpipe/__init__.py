@@ -6,8 +6,10 @@ from jaxpipe.ops.conv import conv_general_dilated
 from jaxpipe.ops.coverage import coverage
 from jaxpipe.ops.dot import dot_general, einsum
 from jaxpipe.ops.export import EXPORT_CHECKS
-from jaxpipe.ops.fused import conv, dot
 from jaxpipe.ops.options import options
+from jaxpipe.ops.products import conv, dot
+from jaxpipe.ops.quantized import quantized_dot
+from jaxpipe.ops.scales import quantize
 from jaxpipe.version import VERSION as __version__
 
 __all__ = [
@@ -22,4 +24,6 @@ __all__ = [
     "dot_general",
     "einsum",
     "options",
+    "quantize",
+    "quantized_dot",
 ]

@@ -28,8 +28,8 @@ from flax import nnx
 from jaxpipe.accelerate import accelerate
 from jaxpipe.ops.conv import conv_general_dilated
 from jaxpipe.ops.dot import dot_general, einsum
-from jaxpipe.ops.fused import dot
 from jaxpipe.ops.options import Implementation, options
+from jaxpipe.ops.products import dot
 
 
 @dataclass(frozen=True, slots=True)

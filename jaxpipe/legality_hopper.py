@@ -137,6 +137,12 @@ def _cluster(s: GpuSchedule, problem: Problem, arch: Arch) -> Iterator[str]:
         yield f"cluster {s.cluster_m}x{s.cluster_n}: use 1x1, 2x1 or 1x2"
 
 
+def _swap(s: GpuSchedule, problem: Problem, arch: Arch) -> Iterator[str]:
+    """Refused before a geometry is made: patches of pixels are counted in whole atoms."""
+    if s.swap_operands and isinstance(problem, Conv2d):
+        yield "swap_operands of a convolution is not built: use swap_operands=0"
+
+
 # ---------------------------------------------------------------- with the geometry
 def _majors(g: Geometry, arch: Arch) -> Iterator[str]:
     for op in (g.a, g.b):
@@ -180,8 +186,6 @@ def _convolution(g: Geometry, arch: Arch) -> Iterator[str]:
             f"convolution with {p.in_channels} and {p.out_channels} channels of {p.dtype}: TMA "
             f"needs rows of 16 bytes and tma=1; use family=ampere"
         )
-    if g.schedule.swap_operands:
-        yield "swap_operands of a convolution is not built: use swap_operands=0"
     if max(p.stride) > MAX_ELEMENT_STRIDE:
         yield f"stride {p.stride}: a tensor map steps by at most {MAX_ELEMENT_STRIDE}"
     box = max((g.patch.width - 1) * p.stride[1], (g.patch.height - 1) * p.stride[0]) + 1
@@ -245,7 +249,7 @@ def _split(g: Geometry, arch: Arch) -> Iterator[str]:
 
 
 _SHAPE_RULES: tuple[ShapeRule, ...] = (
-    _target, _dtypes, _epilogue, _roles, _stages, _block, _cluster,
+    _target, _dtypes, _epilogue, _roles, _stages, _block, _cluster, _swap,
 )  # fmt: skip
 _GEOMETRY_RULES: tuple[GeometryRule, ...] = (
     _majors, _copies, _extents, _convolution, _multicast, _registers, _shared, _split,

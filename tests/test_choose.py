@@ -1,5 +1,6 @@
 """Which schedule a problem gets: explicit, tuned, nearest, model, and when XLA wins."""
 
+import random
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -142,6 +143,20 @@ def test_every_untuned_problem_gets_a_legal_schedule_on_every_device(
     assert isinstance(choice.schedule, GpuSchedule)
     assert legality.check(choice.schedule, problem, ARCHES[device.arch]) == ()
     assert choice.prediction.seconds > 0
+
+
+@pytest.mark.parametrize("name", ["a100", "h200"])
+def test_small_convolutions_of_every_kind_get_a_schedule(name: str) -> None:
+    draw = random.Random(0)
+    for _ in range(60):
+        k, step = draw.choice([1, 2, 3, 5]), draw.choice([1, 2])
+        height, width = draw.choice([1, 3, 4, 8, 14]), draw.choice([1, 4, 7, 14])
+        channels, out = draw.choice([1, 3, 8, 16, 64]), draw.choice([1, 8, 16, 32, 100])
+        pad = ((k // 2, k // 2),) * 2
+        problem = Conv2d(2, height, width, channels, out, (k, k), (step, step), pad)
+        assert isinstance(
+            choose(problem, executor="cuda", device=DEVICES[name]).schedule, GpuSchedule
+        )
 
 
 def test_the_host_chooses_for_itself() -> None:

@@ -82,6 +82,7 @@ def test_targets_without_tma_and_wgmma_take_the_other_family(target: str) -> Non
         (Matmul(2**31, 64, 64), "", "extent of 2147483648"),
         (Conv2d(2, 8, 8, 3, 64, (3, 3)), "", "3 and 64 channels of bfloat16"),
         (Conv2d(2, 8, 8, 64, 64, (3, 3)), "swap_operands=1", "convolution is not built"),
+        (Conv2d(2, 4, 4, 16, 64, (3, 3)), "swap_operands=1,block_m=32,consumers=1", "not built"),
         (Conv2d(2, 99, 99, 64, 64, (3, 3), (9, 9)), "", r"stride \(9, 9\)"),
         (Conv2d(2, 8, 8, 64, 64, (3, 3)), "split_k=2", "split_k of a convolution"),
     ],

@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Primitive
 from jax.extend.core.primitives import conv_general_dilated_p, dot_general_p
 from jax.interpreters import ad, batching, mlir, xla
@@ -114,6 +115,11 @@ def zero_tangent(aval: Any) -> Any:
 def is_zero(tangent: Any) -> bool:
     """True for a symbolic zero."""
     return isinstance(tangent, ad.Zero)
+
+
+def is_symbolic_zero(tangent: Any) -> bool:
+    """True for the zero tangent that `custom_jvp` hands to a rule with symbolic_zeros."""
+    return isinstance(tangent, SymbolicZero)
 
 
 def mesh_of(aval: Any) -> Any:

@@ -131,7 +131,7 @@ class ConvSpec:
         """How kernels serve this; UnsupportedError says why none does."""
         plan.require_concrete("conv", lhs.shape, rhs.shape)
         out = self.result_type(lhs, rhs)
-        types = plan.dtypes(lhs.dtype, rhs.dtype, out.dtype, fusion)
+        types = plan.dtypes(lhs.dtype, rhs.dtype, out.dtype, fusion, able)
         self._require_plain()
         if 0 in (*lhs.shape, *rhs.shape, *out.shape):
             raise UnsupportedError("an empty convolution: nothing to launch")
@@ -139,10 +139,16 @@ class ConvSpec:
             dtype=types.operand,
             out_dtype=types.result,
             epilogue=plan.epilogue(fusion, None if bias is None else bias.dtype),
-            precision=plan.precision(self.precision, types.operand, has_tf32=able.has_tf32),
+            precision=plan.precision(self.precision, types, able),
         )
-        if self._is_filter_gradient and able.has_patches:
+        if self._is_filter_gradient:
             shape = Geometry.of_filter_gradient(self, lhs, rhs, out)
+            if shape.window != (1, 1) and not able.has_patches:
+                raise UnsupportedError(
+                    f"the gradient of a {'x'.join(map(str, shape.window))} filter: a kernel would "
+                    f"read every pixel {math.prod(shape.window)} times from a copy; 1x1 filters "
+                    "are products"
+                )
             return Plan(shape.gradient(**words), types, shape.patches)
         self._require_images()
         shape = Geometry.of(self, lhs, rhs, out)

@@ -111,7 +111,7 @@ class DotSpec:
         """The strided product that this is; UnsupportedError says why no kernel takes it."""
         plan.require_concrete("dot", lhs.shape, rhs.shape)
         out = self.result_type(lhs, rhs)
-        types = plan.dtypes(lhs.dtype, rhs.dtype, out.dtype, fusion)
+        types = plan.dtypes(lhs.dtype, rhs.dtype, out.dtype, fusion, able)
         if 0 in (*lhs.shape, *rhs.shape):
             raise UnsupportedError("an empty product: nothing to launch")
         folded = fold(lhs.shape, rhs.shape, self.dimension_numbers)
@@ -119,7 +119,7 @@ class DotSpec:
             folded.m, folded.n, folded.k, folded.batch, types.operand, types.result,
             folded.lhs.layout, folded.rhs.layout,
             plan.epilogue(fusion, None if bias is None else bias.dtype),
-            plan.precision(self.precision, types.operand, has_tf32=able.has_tf32),
+            plan.precision(self.precision, types, able),
         )  # fmt: skip
         return Plan(problem, types, _moved(folded.lhs.perm), _moved(folded.rhs.perm))
 

@@ -108,7 +108,7 @@ def _select(
 ) -> Selection:
     """Plan and serve; a JaxpipeError of either is why this executor does not."""
     bias, _ = fusion.split(tuple(types[2:]))
-    plan = spec.plan(fusion, types[0], types[1], bias, executor.able)
+    plan = spec.plan(fusion, types[0], types[1], bias, executor.able(spec.options, place.devices))
     served = executor.serve(plan.problem, spec.options, place.devices)
     _require_faster(served, spec)
     site = Site(spec.op, str(plan.problem), executor.name, served.schedule, served.source)

@@ -18,7 +18,7 @@ from jaxpipe.compiler import compile_kernel
 from jaxpipe.errors import TuningError, UnsupportedError
 from jaxpipe.kernel import BufferRole
 from jaxpipe.ops.options import Implementation, Options
-from jaxpipe.ops.plan import Abilities
+from jaxpipe.ops.plan import FLOAT8, Abilities
 from jaxpipe.problem import Problem
 from jaxpipe.records import Record
 from jaxpipe.runtime import device, host, launch, targets
@@ -42,15 +42,16 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """Something that runs Problems on these platforms, with these abilities.
+    """Something that runs Problems on these platforms.
 
-    serve makes the kernel of a problem under the caller's options. remedy ends the error of a
-    caller who insists on another platform.
+    able and serve say what its kernels can, and make the kernel of a problem, under the caller's
+    options and for the program's devices. remedy ends the error of a caller who insists on another
+    platform.
     """
 
     name: Implementation
     platforms: tuple[str, ...]
-    able: Abilities
+    able: Callable[[Options, Devices], Abilities]
     serve: Callable[[Problem, Options, Devices], Served]
     remedy: str
 
@@ -66,6 +67,15 @@ def _serve_host(problem: Problem, options: Options, devices: Devices) -> Served:
 
 def _call_host(problem: Problem, schedule: HostSchedule, operands: Operands) -> tuple[Any, ...]:
     return host.call(problem, schedule, *(operands.get(role) for role in ROLES))
+
+
+def _able_gpu(options: Options, devices: Devices) -> Abilities:
+    row = device.resolve(devices, options.target)
+    return Abilities(has_tf32=True, has_fp8=set(FLOAT8) <= dict(row.tensor_flops_hz).keys())
+
+
+def _able_host(options: Options, devices: Devices) -> Abilities:
+    return Abilities(has_patches=True)
 
 
 def _serve_gpu(
@@ -109,16 +119,16 @@ EXECUTORS: dict[str, Executor] = {
     e.name: e
     for e in (
         Executor(
-            "host", ("cpu",), Abilities(has_patches=True), _serve_host,
+            "host", ("cpu",), _able_host, _serve_host,
             "compile it for the CPU, or use implementation='cuda' on a GPU",
         ),
         Executor(
-            "cuda", ("cuda",), Abilities(has_tf32=True), functools.partial(_serve_gpu, "cuda"),
+            "cuda", ("cuda",), _able_gpu, functools.partial(_serve_gpu, "cuda"),
             "compile it for a GPU (pip install 'jaxpipe[cuda13]', or export for platform cuda)",
         ),
         Executor(
-            "interpret", ("cpu",), Abilities(has_tf32=True),
-            functools.partial(_serve_gpu, "interpret"), "compile it for the CPU",
+            "interpret", ("cpu",), _able_gpu, functools.partial(_serve_gpu, "interpret"),
+            "compile it for the CPU",
         ),
     )
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""A product with its epilogue in one kernel: public `dot` and `conv`, and their primitive.
+"""A product with its epilogue in one kernel: the primitive and its rules.
 
 Operands (lhs, rhs[, bias][, residual]), parameters spec and fusion; results [y] or
 [y, pre-activation]. bias has the shape of rhs's free dimensions, residual the result's. Only
@@ -20,147 +20,29 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from jaxpipe.errors import ProblemError
-from jaxpipe.ops import compat, epilogue, options, partition
+from jaxpipe.ops import compat, epilogue, partition
 from jaxpipe.ops import conv as convolution
 from jaxpipe.ops import dot as plain
 from jaxpipe.ops.conv_spec import ConvSpec
 from jaxpipe.ops.dot_spec import DotSpec
 from jaxpipe.ops.epilogue import Fusion
-from jaxpipe.ops.options import Implementation
 from jaxpipe.ops.specs import Spec
-
-
-def dot(
-    x: Any,
-    w: Any,
-    *,
-    bias: Any = None,
-    activation: str | None = None,
-    residual: Any = None,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-    implementation: Implementation | None = None,
-) -> jax.Array:
-    """`activation(x @ w + bias) + residual` in one kernel.
-
-    x is [..., k]; w is [k, n], [..., k, n] or [k], contracted as in `jnp.dot`: the result is
-    [*x.shape[:-1], *w.shape[:-2], n]. bias has w's shape without k, residual the result's shape.
-    activation is None, "relu", "gelu" (same as "gelu_tanh"), "gelu_erf", "silu" or "tanh".
-    x and w are promoted as in jnp; the result has their dtype unless preferred_element_type says
-    otherwise. Sums, bias, activation and residual are float32 for narrower types; the one
-    rounding is the final store.
-
-    implementation None takes the best that applies and never fails; "cuda", "host", "interpret"
-    or "xla" insist, and raise UnsupportedError when that one cannot serve. Raises ProblemError
-    for shapes that do not fit and for an unknown activation.
-    """
-    x, w = _promoted(x, w)
-    preferred = preferred_element_type
-    spec = DotSpec(
-        _dimension_numbers(x, w),
-        plain.canonical_precision(precision),
-        None if preferred is None else plain.canonical_dtype(preferred),
-        None,
-        options.current(implementation),
-    )
-    fusion = _fusion(bias, activation, residual)
-    return product(spec, fusion, x, w, *_extras(bias, residual))[0]
-
-
-def conv(
-    x: Any,
-    w: Any,
-    *,
-    strides: int | Sequence[int] = 1,
-    padding: Any = "SAME",
-    dilation: int | Sequence[int] = 1,
-    bias: Any = None,
-    activation: str | None = None,
-    residual: Any = None,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-    implementation: Implementation | None = None,
-) -> jax.Array:
-    """`activation(convolution of x with w + bias) + residual` in one kernel.
-
-    x is [batch, height, width, in] (NHWC), w is [height, width, in, out] (HWIO), the result NHWC;
-    one spatial dimension works likewise. strides and dilation (of w) are one number or one a
-    spatial dimension; padding is "SAME", "VALID" or ((top, bottom), (left, right)). bias has one
-    element an output channel, residual the result's shape. Everything else is as in `dot`.
-    """
-    x, w = jnp.asarray(x), jnp.asarray(w)
-    spatial = x.ndim - 2
-    if spatial not in (1, 2) or w.ndim != x.ndim:
-        raise ProblemError(
-            f"conv of shapes {x.shape} and {w.shape}: x is [batch, height, width, in] and w is "
-            "[height, width, in, out], or both without a height; "
-            "jaxpipe.conv_general_dilated takes the rest"
-        )
-    letters = "HW"[-spatial:]
-    convolve = functools.partial(
-        lax.conv_general_dilated,
-        window_strides=_per_dimension(strides, spatial),
-        padding=padding,
-        rhs_dilation=_per_dimension(dilation, spatial),
-        dimension_numbers=(f"N{letters}C", f"{letters}IO", f"N{letters}C"),
-        precision=precision,
-        preferred_element_type=preferred_element_type,
-    )
-    spec = convolution.spec_of(convolve, x, w, options.current(implementation))
-    fusion = _fusion(bias, activation, residual)
-    return product(spec, fusion, x, w, *_extras(bias, residual))[0]
-
-
-def _per_dimension(value: int | Sequence[int], spatial: int) -> tuple[int, ...]:
-    return (value,) * spatial if isinstance(value, int) else tuple(value)
-
-
-def _fusion(bias: Any, activation: str | None, residual: Any) -> Fusion:
-    return Fusion(
-        bias=bias is not None,
-        activation=epilogue.activation_name(activation),
-        residual=residual is not None,
-    )
-
-
-def _extras(bias: Any, residual: Any) -> list[Any]:
-    return [jnp.asarray(extra) for extra in (bias, residual) if extra is not None]
 
 
 def product(spec: Spec, fusion: Fusion, lhs: Any, rhs: Any, *extras: Any) -> list[Any]:
     """[y] or [y, pre-activation] of arrays; checks the shapes of bias and residual."""
     if fusion.is_identity:
-        return [_bare(spec, lhs, rhs)]
+        return [bare(spec, lhs, rhs)]
     bias, residual = fusion.split(extras)
     out = spec.result_type(jax.typeof(lhs), jax.typeof(rhs))
-    _check_epilogue(spec, fusion, jax.typeof(lhs), jax.typeof(rhs), out, bias, residual)
+    check_epilogue(spec, fusion, jax.typeof(lhs), jax.typeof(rhs), out, bias, residual)
     return _bind(lhs, rhs, *extras, spec=spec, fusion=fusion)
 
 
-def _promoted(x: Any, w: Any) -> tuple[Any, Any]:
-    dtype = jnp.result_type(x, w)
-    x, w = jnp.asarray(x, dtype), jnp.asarray(w, dtype)
-    if x.ndim == 0 or w.ndim == 0:
-        raise ProblemError(
-            f"dot of shapes {x.shape} and {w.shape}: both need a dimension to contract; "
-            "multiply scalars with *"
-        )
-    return x, w
-
-
-def _dimension_numbers(x: Any, w: Any) -> Any:
-    contracted = max(0, w.ndim - 2)
-    if x.shape[-1] != w.shape[contracted]:
-        raise ProblemError(
-            f"dot of shapes {x.shape} and {w.shape}: x has {x.shape[-1]} columns, w has "
-            f"{w.shape[contracted]} rows (dimension {contracted}); transpose or reshape one"
-        )
-    return ((x.ndim - 1,), (contracted,)), ((), ())
-
-
-def _check_epilogue(
+def check_epilogue(
     spec: Spec, fusion: Fusion, lhs: Any, rhs: Any, out: Any, bias: Any, residual: Any
 ) -> None:
+    """Raise ProblemError where bias, residual or activation do not fit a result like `out`."""
     what = f"{spec.op} of shapes {lhs.shape} and {rhs.shape}"
     wanted = spec.bias_shape(lhs, rhs)
     if bias is not None and bias.shape != wanted:
@@ -179,7 +61,7 @@ def _check_epilogue(
         )
 
 
-def _bare(spec: Spec, lhs: Any, rhs: Any) -> Any:
+def bare(spec: Spec, lhs: Any, rhs: Any) -> Any:
     """The plain product: bilinear, with a primitive of its own."""
     match spec:
         case DotSpec():
@@ -226,9 +108,9 @@ def _preactivation_terms(
     bias_t, _ = fusion.split(tuple(tangents[2:]))
     terms = []
     if not compat.is_zero(lhs_t):
-        terms.append(_scaled(_bare(spec, lhs_t, rhs), fusion))
+        terms.append(_scaled(bare(spec, lhs_t, rhs), fusion))
     if not compat.is_zero(rhs_t):
-        terms.append(_scaled(_bare(spec, lhs, rhs_t), fusion))
+        terms.append(_scaled(bare(spec, lhs, rhs_t), fusion))
     if bias_t is not None and not compat.is_zero(bias_t):
         terms.append(_broadcast_bias(bias_t, out))
     return terms
@@ -358,7 +240,7 @@ def _batch_unfused(
 def _unfused(*operands: Any, spec: Spec, fusion: Fusion) -> list[Any]:
     lhs, rhs, *extras = operands
     bias, residual = fusion.split(tuple(extras))
-    acc = _bare(spec, lhs, rhs)
+    acc = bare(spec, lhs, rhs)
     wide = acc.astype(epilogue.accumulator(acc.dtype))
     return epilogue.apply(wide, bias, residual, fusion, acc.dtype)
 

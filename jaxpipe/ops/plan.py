@@ -22,6 +22,7 @@ from jaxpipe.problem import OPERAND_DTYPES, BiasKind, Epilogue, Precision, Probl
 Preset = lax.DotAlgorithmPreset
 RESULT_DTYPES = ("float32", "bfloat16", "float16")
 WIDENED = ("float32", "bfloat16", "float16")
+FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 
 # Algorithms that our kernels are: operand dtype -> presets that ask for what they do.
 SERVED_PRESETS: dict[str, tuple[Any, ...]] = {
@@ -36,9 +37,11 @@ SERVED_PRESETS: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Dtypes:
-    """operand: both operands are converted to it. result: what the kernel writes. final: what the
-    caller gets, converted after the kernel (int8 results wrap as in XLA)."""
+    """given: what algorithms are asked for by, a dtype of the caller's operands. operand: both are
+    converted to it, exactly. result: what the kernel writes. final: what the caller gets,
+    converted after the kernel (int8 results wrap as in XLA)."""
 
+    given: str
     operand: str
     result: str
     final: str
@@ -46,10 +49,12 @@ class Dtypes:
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What an executor's kernels have: TensorFloat-32 products; memory to spare for image patches
-    (a filter's gradient copies each pixel once a filter tap)."""
+    """What an executor's kernels have: TensorFloat-32 products; products of 8-bit floats (else
+    they widen to bfloat16); memory to spare for image patches (a filter's gradient copies each
+    pixel once a filter tap)."""
 
     has_tf32: bool = False
+    has_fp8: bool = False
     has_patches: bool = False
 
 
@@ -71,23 +76,32 @@ class Plan:
     rhs: Callable[[Any], Any] = as_is
 
 
-def dtypes(lhs: Any, rhs: Any, out: Any, fusion: Fusion) -> Dtypes:
+def dtypes(lhs: Any, rhs: Any, out: Any, fusion: Fusion, able: Abilities) -> Dtypes:
     """How dtypes `lhs x rhs -> out` are served; UnsupportedError when no kernel serves them."""
     names = {jnp.dtype(lhs).name, jnp.dtype(rhs).name}
     final = jnp.dtype(out).name
-    operand = _common(names, final)
+    operand = _common(names, final, able)
     if operand == "int8":
         return _integer(final, fusion)
+    given = min(names) if names <= set(FLOAT8) else operand
+    if final in FLOAT8:
+        return Dtypes(given, operand, "float32", final)
     if final not in RESULT_DTYPES:
         raise UnsupportedError(
             f"{operand} products with a {final} result: kernels write {', '.join(RESULT_DTYPES)}; "
             "pass preferred_element_type"
         )
-    return Dtypes(operand, final, final)
+    return Dtypes(given, operand, final, final)
 
 
-def _common(names: set[str], final: str) -> str:
-    """The one operand dtype; a mix of floats of at most 32 bits widens exactly to float32."""
+def _common(names: set[str], final: str, able: Abilities) -> str:
+    """The one operand dtype. A mix of floats of at most 32 bits widens exactly: to float32, or to
+    the 16-bit one that is mixed with 8-bit floats. 8-bit floats by themselves stay where kernels
+    multiply them, unless mixed."""
+    narrow, wide = names & set(FLOAT8), names - set(FLOAT8)
+    if narrow and wide <= set(WIDENED):
+        (kept,) = wide or (narrow if able.has_fp8 and len(narrow) == 1 else {"bfloat16"})
+        return kept
     if len(names) == 1:
         (name,) = names
         if name in OPERAND_DTYPES:
@@ -98,8 +112,8 @@ def _common(names: set[str], final: str) -> str:
     if names <= set(WIDENED):
         return "float32"
     raise UnsupportedError(
-        f"operands of {' and '.join(sorted(names))}: kernels mix only {', '.join(WIDENED)}; "
-        f"convert one of them (result {final})"
+        f"operands of {' and '.join(sorted(names))}: kernels mix only "
+        f"{', '.join((*WIDENED, *FLOAT8))}; convert one of them (result {final})"
     )
 
 
@@ -114,32 +128,33 @@ def _integer(final: str, fusion: Fusion) -> Dtypes:
         raise UnsupportedError(
             f"int8 products with the epilogue {fusion!r}: apply it to the int32 result"
         )
-    return Dtypes("int8", "int32", final)
+    return Dtypes("int8", "int8", "int32", final)
 
 
-def precision(given: Any, operand: str, *, has_tf32: bool) -> Precision:
+def precision(given: Any, types: Dtypes, able: Abilities) -> Precision:
     """What `given` (lax's canonical precision) asks of a kernel; matters for float32 only.
 
     Where the executor has TF32, DEFAULT and HIGH permit it, as XLA:GPU does; HIGHEST never does.
     UnsupportedError names an algorithm that our kernels are not.
     """
     if isinstance(given, Preset | lax.DotAlgorithm):
-        return _algorithm(given, operand, has_tf32)
+        return _algorithm(given, types, able)
     highest = lax.Precision.HIGHEST in _pair(given)
-    return "tf32" if has_tf32 and not highest and operand == "float32" else "float32"
+    permits = not highest and types.operand == "float32"
+    return "tf32" if able.has_tf32 and permits else "float32"
 
 
-def _algorithm(given: Any, operand: str, has_tf32: bool) -> Precision:
-    if given not in SERVED_PRESETS[operand]:
+def _algorithm(given: Any, types: Dtypes, able: Abilities) -> Precision:
+    if given not in SERVED_PRESETS[types.given]:
         name = getattr(given, "name", given)
-        served = ", ".join(p.name for p in SERVED_PRESETS[operand])
+        served = ", ".join(p.name for p in SERVED_PRESETS[types.given])
         raise UnsupportedError(
-            f"precision={name} with {operand} operands: kernels implement {served}"
+            f"precision={name} with {types.given} operands: kernels implement {served}"
         )
-    if given == Preset.TF32_TF32_F32 and not has_tf32:
+    if given == Preset.TF32_TF32_F32 and not able.has_tf32:
         raise UnsupportedError("precision=TF32_TF32_F32: a CPU has no TF32; use F32_F32_F32")
-    permits = given in (Preset.DEFAULT, Preset.TF32_TF32_F32) and operand == "float32"
-    return "tf32" if has_tf32 and permits else "float32"
+    permits = given in (Preset.DEFAULT, Preset.TF32_TF32_F32) and types.operand == "float32"
+    return "tf32" if able.has_tf32 and permits else "float32"
 
 
 def _pair(given: Any) -> Iterator[Any]:

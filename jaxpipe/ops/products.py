@@ -1,0 +1,186 @@
+"""The public products: `dot` and `conv`, their arguments made into specs and fusions.
+
+Shapes are as in `jnp.dot` and NHWC; everything else is as `fused.product` has it. Quantised
+operands come with scales. It must not know derivatives or kernels.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxpipe.errors import ProblemError
+from jaxpipe.ops import conv as convolution
+from jaxpipe.ops import dot as plain
+from jaxpipe.ops import epilogue, fused, options, scales
+from jaxpipe.ops.dot_spec import DotSpec
+from jaxpipe.ops.epilogue import Fusion
+from jaxpipe.ops.options import Implementation
+
+
+def dot(
+    x: Any,
+    w: Any,
+    *,
+    bias: Any = None,
+    activation: str | None = None,
+    residual: Any = None,
+    lhs_scale: Any = None,
+    rhs_scale: Any = None,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    implementation: Implementation | None = None,
+) -> jax.Array:
+    """`activation(x @ w + bias) + residual` in one kernel.
+
+    x is [..., k]; w is [k, n], [..., k, n] or [k], contracted as in `jnp.dot`: the result is
+    [*x.shape[:-1], *w.shape[:-2], n]. bias has w's shape without k, residual the result's shape.
+    activation is None, "relu", "gelu" (same as "gelu_tanh"), "gelu_erf", "silu" or "tanh".
+    x and w are promoted as in jnp; the result has their dtype unless preferred_element_type says
+    otherwise. Sums, bias, activation and residual are float32 for narrower types; the one
+    rounding is the final store.
+
+    lhs_scale and rhs_scale are for quantised operands (8-bit floats, int8), as in
+    `jax.lax.scaled_dot`: x is lhs_scale times what its elements say. A scale is one number, or
+    lhs_scale[..., 1] (one a row of x) and rhs_scale[1, n] (one a column of w). x and w may then
+    differ in dtype; the kernel writes wide sums, scales and epilogue are XLA's, and the result of
+    8-bit operands is bfloat16 unless preferred_element_type says otherwise. Gradients of 8-bit
+    operands are 8-bit, as JAX has it: train through `quantized_dot`.
+
+    implementation None takes the best that applies and never fails; "cuda", "host", "interpret"
+    or "xla" insist, and raise UnsupportedError when that one cannot serve. Raises ProblemError
+    for shapes that do not fit and for an unknown activation.
+    """
+    is_scaled = lhs_scale is not None or rhs_scale is not None
+    x, w = (jnp.asarray(x), jnp.asarray(w)) if is_scaled else _promoted(x, w)
+    preferred = preferred_element_type
+    spec = DotSpec(
+        _dimension_numbers(x, w),
+        plain.canonical_precision(precision),
+        None if preferred is None else plain.canonical_dtype(preferred),
+        None,
+        options.current(implementation),
+    )
+    fusion = fusion_of(bias, activation, residual)
+    if is_scaled:
+        factors = scales.of_result(x, w, lhs_scale, rhs_scale)
+        return _scaled(spec, fusion, x, w, factors, *_extras(bias, residual))
+    return fused.product(spec, fusion, x, w, *_extras(bias, residual))[0]
+
+
+def _scaled(
+    spec: DotSpec, fusion: Fusion, x: Any, w: Any, factors: Sequence[Any], *extras: Any
+) -> jax.Array:
+    """Wide sums from the kernel; scales, bias, activation and residual on them; one rounding."""
+    sums = replace(spec, preferred_element_type=_sum_dtype(x, w))
+    shape = sums.result_type(jax.typeof(x), jax.typeof(w)).shape
+    out = jax.ShapeDtypeStruct(shape, spec.preferred_element_type or _scaled_dtype(x, w))
+    bias, residual = fusion.split(extras)
+    fused.check_epilogue(spec, fusion, jax.typeof(x), jax.typeof(w), out, bias, residual)
+    acc = fused.bare(sums, x, w)
+    acc = acc.astype(jnp.promote_types(jnp.float32, acc.dtype))
+    for factor in factors:
+        acc = acc * factor.astype(acc.dtype)
+    return epilogue.apply(acc, bias, residual, fusion, out.dtype)[0]
+
+
+def _sum_dtype(x: Any, w: Any) -> Any:
+    """int32 for int8, else float32, or float64 where an operand has it."""
+    dtypes = {x.dtype, w.dtype}
+    if dtypes == {jnp.dtype("int8")}:
+        return jnp.dtype("int32")
+    return jnp.dtype("float64" if jnp.dtype("float64") in dtypes else "float32")
+
+
+def _scaled_dtype(x: Any, w: Any) -> Any:
+    """The wider operand's, bfloat16 for 8-bit ones as in `jax.lax.scaled_dot`."""
+    wide = [d for d in (x.dtype, w.dtype) if d.itemsize > 1]
+    return jnp.result_type(*wide) if wide else jnp.dtype("bfloat16")
+
+
+def conv(
+    x: Any,
+    w: Any,
+    *,
+    strides: int | Sequence[int] = 1,
+    padding: Any = "SAME",
+    dilation: int | Sequence[int] = 1,
+    bias: Any = None,
+    activation: str | None = None,
+    residual: Any = None,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    implementation: Implementation | None = None,
+) -> jax.Array:
+    """`activation(convolution of x with w + bias) + residual` in one kernel.
+
+    x is [batch, height, width, in] (NHWC), w is [height, width, in, out] (HWIO), the result NHWC;
+    one spatial dimension works likewise. strides and dilation (of w) are one number or one a
+    spatial dimension; padding is "SAME", "VALID" or ((top, bottom), (left, right)). bias has one
+    element an output channel, residual the result's shape. Everything else is as in `dot`.
+    """
+    x, w = jnp.asarray(x), jnp.asarray(w)
+    spatial = x.ndim - 2
+    if spatial not in (1, 2) or w.ndim != x.ndim:
+        raise ProblemError(
+            f"conv of shapes {x.shape} and {w.shape}: x is [batch, height, width, in] and w is "
+            "[height, width, in, out], or both without a height; "
+            "jaxpipe.conv_general_dilated takes the rest"
+        )
+    letters = "HW"[-spatial:]
+    convolve = functools.partial(
+        lax.conv_general_dilated,
+        window_strides=_per_dimension(strides, spatial),
+        padding=padding,
+        rhs_dilation=_per_dimension(dilation, spatial),
+        dimension_numbers=(f"N{letters}C", f"{letters}IO", f"N{letters}C"),
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
+    spec = convolution.spec_of(convolve, x, w, options.current(implementation))
+    fusion = fusion_of(bias, activation, residual)
+    return fused.product(spec, fusion, x, w, *_extras(bias, residual))[0]
+
+
+def _per_dimension(value: int | Sequence[int], spatial: int) -> tuple[int, ...]:
+    return (value,) * spatial if isinstance(value, int) else tuple(value)
+
+
+def fusion_of(bias: Any, activation: str | None, residual: Any) -> Fusion:
+    """The epilogue that these arguments ask for."""
+    return Fusion(
+        bias=bias is not None,
+        activation=epilogue.activation_name(activation),
+        residual=residual is not None,
+    )
+
+
+def _extras(bias: Any, residual: Any) -> list[Any]:
+    return [jnp.asarray(extra) for extra in (bias, residual) if extra is not None]
+
+
+def _promoted(x: Any, w: Any) -> tuple[Any, Any]:
+    dtype = jnp.result_type(x, w)
+    x, w = jnp.asarray(x, dtype), jnp.asarray(w, dtype)
+    if x.ndim == 0 or w.ndim == 0:
+        raise ProblemError(
+            f"dot of shapes {x.shape} and {w.shape}: both need a dimension to contract; "
+            "multiply scalars with *"
+        )
+    return x, w
+
+
+def _dimension_numbers(x: Any, w: Any) -> Any:
+    contracted = max(0, w.ndim - 2)
+    if x.shape[-1] != w.shape[contracted]:
+        raise ProblemError(
+            f"dot of shapes {x.shape} and {w.shape}: x has {x.shape[-1]} columns, w has "
+            f"{w.shape[contracted]} rows (dimension {contracted}); transpose or reshape one"
+        )
+    return ((x.ndim - 1,), (contracted,)), ((), ())
