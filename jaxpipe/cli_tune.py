@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import pathlib
+import sys
+from collections.abc import Callable
 
 from jaxpipe import tuned
+from jaxpipe.errors import JaxpipeError
 from jaxpipe.tune import exchange
 from jaxpipe.tune.arguments import (
     add_problem_arguments,
@@ -78,6 +81,19 @@ def run_tuning(args: argparse.Namespace) -> int:
     """Tune what `add_matmul_arguments` or `add_conv_arguments` parsed."""
     tune(conv_of(args) if args.kind == "conv" else matmul_of(args), args)
     return 0
+
+
+def run_script(about: str, add: Callable[[argparse.ArgumentParser], None]) -> int:
+    """The whole of a tuning script: parse by `add`, tune, print; 1 on a jaxpipe error."""
+    parser = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add(parser)
+    try:
+        return run_tuning(parser.parse_args())
+    except JaxpipeError as error:
+        print(f"{pathlib.Path(sys.argv[0]).stem}: {error}", file=sys.stderr)
+        return 1
 
 
 def add_export_arguments(parser: argparse.ArgumentParser) -> None:

@@ -81,6 +81,7 @@ class Epilogue:
             dtype_info(self.bias_dtype)
         if not math.isfinite(self.alpha):
             raise ProblemError(f"alpha is {self.alpha}: it must be finite")
+        object.__setattr__(self, "alpha", float(self.alpha))
 
     @property
     def is_identity(self) -> bool:
@@ -88,8 +89,8 @@ class Epilogue:
         return self == Epilogue()
 
     def describe(self) -> str:
-        """Short text such as `bias+gelu_tanh+residual`, "" for the identity."""
-        parts = [f"alpha={self.alpha:g}"] if self.alpha != 1.0 else []
+        """Short text such as `bias+gelu_tanh+residual`, "" for the identity; exact."""
+        parts = [f"alpha={_exact(self.alpha)}"] if self.alpha != 1.0 else []
         if self.bias != "none":
             parts.append("bias" if self.bias == "column" else "row_bias")
         if self.activation != "none":
@@ -99,6 +100,12 @@ class Epilogue:
         if self.save_preactivation:
             parts.append("preactivation")
         return "+".join(parts)
+
+
+def _exact(value: float) -> str:
+    """The short form where it is the very number, else every digit: it is part of keys."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ SIZE = st.integers(1, 5000)
 DTYPE = st.sampled_from(OPERAND_DTYPES)
 EPILOGUE = st.builds(
     Epilogue,
-    alpha=st.sampled_from([1.0, 0.5, -2.0, 1e6, 1e-7]),
+    alpha=st.sampled_from([1.0, 0.5, -2.0, 1e6, 1e-7, 8**-0.5])
+    | st.floats(allow_nan=False, allow_infinity=False),
     bias=st.sampled_from(["none", "column", "row"]),
     bias_dtype=st.sampled_from(["", "float32"]),
     activation=st.sampled_from(ACTIVATIONS),
@@ -52,7 +53,16 @@ CONV = st.builds(
 
 @given(st.one_of(MATMUL, CONV))
 def test_the_key_leads_back_to_a_problem_with_that_key(problem):
-    assert problem_from_key(problem.key).key == problem.key
+    again = problem_from_key(problem.key)
+    assert again.key == problem.key
+    assert again.epilogue.alpha == problem.epilogue.alpha
+
+
+def test_scales_that_differ_late_have_keys_of_their_own():
+    alphas = (0.125, 0.1250000001, 8**-0.5, 0.353553, 2, 2.0000001)
+    keys = {Matmul(8, 8, 8, epilogue=Epilogue(alpha=a)).key for a in alphas}
+    assert len(keys) == len(alphas)
+    assert Matmul(8, 8, 8, epilogue=Epilogue(alpha=2)).key.endswith(" alpha=2")
 
 
 def test_leading_dimensions_and_batch_strides_survive():

@@ -9,25 +9,9 @@ Examples
   first layer with ReLU      tune_conv.py 8 224 224 3 64 --kernel 7 --padding 3 --epilogue relu
 """
 
-import argparse
 import sys
 
-from jaxpipe.cli_tune import add_conv_arguments, run_tuning
-from jaxpipe.errors import JaxpipeError
-
-
-def main() -> int:
-    """Parse, tune, print; 1 on a jaxpipe error."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add_conv_arguments(parser)
-    try:
-        return run_tuning(parser.parse_args())
-    except JaxpipeError as error:
-        print(f"tune_conv: {error}", file=sys.stderr)
-        return 1
-
+from jaxpipe.cli_tune import add_conv_arguments, run_script
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_script(str(__doc__), add_conv_arguments))

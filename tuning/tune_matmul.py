@@ -14,25 +14,9 @@ Examples
   measured by workers elsewhere     tune_matmul.py 512 768 768 --storage postgresql://... --workers
 """
 
-import argparse
 import sys
 
-from jaxpipe.cli_tune import add_matmul_arguments, run_tuning
-from jaxpipe.errors import JaxpipeError
-
-
-def main() -> int:
-    """Parse, tune, print; 1 on a jaxpipe error."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add_matmul_arguments(parser)
-    try:
-        return run_tuning(parser.parse_args())
-    except JaxpipeError as error:
-        print(f"tune_matmul: {error}", file=sys.stderr)
-        return 1
-
+from jaxpipe.cli_tune import add_matmul_arguments, run_script
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_script(str(__doc__), add_matmul_arguments))

@@ -1,6 +1,8 @@
-"""Layers that the transformer models share: Linear with a fused epilogue, layer normalisation."""
+"""What the models share: Linear with a fused epilogue, layer normalisation, initialisation."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -32,6 +34,11 @@ class Linear(nn.Module):
             activation=self.activation,
             residual=residual,
         )
+
+
+def init_on_images(model: nn.Module, size: int, seed: int) -> Any:
+    """Random parameters from `seed` of a model of images `size` pixels a side."""
+    return model.init(jax.random.key(seed), jnp.zeros((1, size, size, 3)))["params"]
 
 
 class Norm(nn.Module):

@@ -15,7 +15,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from benchmarks.models.layers import Linear
+from benchmarks.models.layers import Linear, init_on_images
 from benchmarks.models.products import Products
 
 
@@ -118,5 +118,4 @@ class Resnet(nn.Module):
 
 def init(config: ResnetConfig, products: Products, size: int = 224, seed: int = 0) -> Any:
     """Random parameters of `config` from `seed`."""
-    images = jnp.zeros((1, size, size, 3))
-    return Resnet(config, products).init(jax.random.key(seed), images)["params"]
+    return init_on_images(Resnet(config, products), size, seed)

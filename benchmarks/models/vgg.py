@@ -14,7 +14,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from benchmarks.models.layers import Linear
+from benchmarks.models.layers import Linear, init_on_images
 from benchmarks.models.products import Products
 
 
@@ -79,5 +79,4 @@ class Vgg(nn.Module):
 
 def init(config: VggConfig, products: Products, size: int = 224, seed: int = 0) -> Any:
     """Random parameters of `config` from `seed`."""
-    images = jnp.zeros((1, size, size, 3))
-    return Vgg(config, products).init(jax.random.key(seed), images)["params"]
+    return init_on_images(Vgg(config, products), size, seed)
