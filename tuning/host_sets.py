@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import pathlib
-import statistics
 from collections import defaultdict
 from dataclasses import replace
 
@@ -45,15 +44,21 @@ def _predicted(key: str, records: list[Record]) -> list[Record]:
 def host_replay(
     key: str, records: list[Record], host: HostDevice, residual: Residual | None = None
 ) -> Replay:
-    """The recording of one problem; a schedule of the space that was not recorded fails."""
+    """The recording of one problem; a schedule of the space that was not recorded fails.
+
+    Schedules took turns in rounds, and a round in which the machine was slow was slow for all: each
+    sample is divided by its round's median over the schedules, relative to their own.
+    """
     space = problem_space(problem_from_key(key), host, residual)
     seconds, spread = np.full(len(space), np.nan), np.zeros(len(space))
-    for record in records:
+    samples = np.array([record.measurement.samples_s for record in records])
+    own = np.median(samples, axis=1, keepdims=True)
+    samples /= np.median(samples / own, axis=0, keepdims=True)
+    for record, mine in zip(records, samples, strict=True):
         row = space.row(record.schedule)
-        if row is not None and record.measurement.samples_s:
-            samples = record.measurement.samples_s
-            seconds[row] = statistics.median(samples)
-            low, high = np.quantile(samples, [0.25, 0.75])
+        if row is not None:
+            seconds[row] = np.median(mine)
+            low, high = np.quantile(mine, [0.25, 0.75])
             spread[row] = (high - low) / 1.35 / seconds[row]
     return Replay(key, space.candidates, seconds, spread)
 

@@ -5,6 +5,7 @@ Writes recorded/host_<device>_<clock>.jsonl.gz, one ledger record a schedule, fo
 compare_samplers.py. --clock wall takes the wall clock of all threads and needs the machine alone;
 cpu takes the processor time of one thread, which other processes hardly disturb. Shapes are
 MxNxK or BxMxNxK, float32. Schedules take turns in rounds, so that drift falls on all alike.
+A shape that was recorded before is replaced.
 """
 
 import argparse
@@ -72,6 +73,17 @@ def _program(problem, schedule, operands):
     return jax.jit(function).lower(operands).compile()
 
 
+def replace_rows(path: pathlib.Path, records: list[Record]) -> None:
+    """Write `records` to `path` in place of what it has of their problem; the same bytes for the
+    same rows."""
+    kept: list[str] = []
+    if path.exists():
+        with gzip.open(path, "rt") as stream:
+            kept = [x for x in stream if Record.from_json(x).problem != records[0].problem]
+    text = "".join([*kept, *(r.to_json() + "\n" for r in records)])
+    path.write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
 def main() -> None:
     """Record the shapes and add them to the file."""
     parser = argparse.ArgumentParser(
@@ -85,8 +97,7 @@ def main() -> None:
     name = f"host_{host_device().name}_exhaustive_{args.clock}.jsonl.gz"
     for shape in args.shapes:
         records = record(problem_of(shape), args.clock, args.rounds, args.seconds)
-        with gzip.open(FOLDER / name, "at") as stream:
-            stream.writelines(r.to_json() + "\n" for r in records)
+        replace_rows(FOLDER / name, records)
         best = min(r.measurement.median_s for r in records)
         print(f"{shape}: {len(records)} schedules, best {best * 1e3:.3f} ms", flush=True)
 
