@@ -11,6 +11,7 @@ A shape that was recorded before is replaced.
 import argparse
 import dataclasses
 import gzip
+import math
 import pathlib
 import random
 import time
@@ -26,6 +27,8 @@ from jaxpipe.target import host_device
 from jaxpipe.version import VERSION
 
 CLOCKS = {"cpu": time.process_time, "wall": time.perf_counter}
+SAMPLE_S = 0.01
+"""A sample is the mean of so many calls as take this long, as in a study."""
 FOLDER = pathlib.Path(__file__).parent / "recorded"
 
 
@@ -51,9 +54,8 @@ def record(problem: Matmul, clock: str, rounds: int, limit_s: float) -> list[Rec
         if number >= 3 and time.monotonic() - started > limit_s:
             break
         for row in random.Random(number).sample(range(len(programs)), len(programs)):
-            start = CLOCKS[clock]()
-            jax.block_until_ready(programs[row](operands))
-            samples[row].append(CLOCKS[clock]() - start)
+            calls = math.ceil(SAMPLE_S / samples[row][0]) if samples[row] else 1
+            samples[row].append(_seconds(programs[row], operands, calls, CLOCKS[clock]))
     predicted = host_model.predict_many(problem, space.table, host)
     versions = {"clock": clock, "jax": jax.__version__, "jaxpipe": VERSION}
     return [
@@ -64,6 +66,13 @@ def record(problem: Matmul, clock: str, rounds: int, limit_s: float) -> list[Rec
         )
         for row in range(len(space))
     ]  # fmt: skip
+
+
+def _seconds(program, operands, calls, clock):
+    start = clock()
+    for _ in range(calls):
+        jax.block_until_ready(program(operands))
+    return (clock() - start) / calls
 
 
 def _program(problem, schedule, operands):

@@ -18,7 +18,8 @@ from optuna.trial import TrialState
 from jaxpipe.errors import TuningError
 from jaxpipe.tune.candidates import Candidates, Floats
 
-FINALISTS, FINAL_RUNS = 5, 15
+FINALISTS, FINAL_RUNS = 5, 45
+"""As in a live study (study.FINALISTS, serve_measure.FINAL)."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,8 @@ from jaxpipe.version import VERSION
 ROUND = Plan(blocks=5, sample_s=0.005, warmup_s=0.02)
 """One short round: enough to tell a loser."""
 ROUNDS = 3
-FINAL = Plan(blocks=15, sample_s=0.01, warmup_s=0.05)
+FINAL = Plan(blocks=45, sample_s=0.01, warmup_s=0.05)
+"""Finalists differ by less than a short measurement's noise; five cost some three seconds."""
 CLEARLY_SLOWER = 1.25
 """A median this many times the incumbent's ends a trial: seen noise stays below (tuning/README)."""
 
