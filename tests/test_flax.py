@@ -38,7 +38,7 @@ IMAGE = jnp.asarray(np.random.default_rng(0).standard_normal((2, 8, 8, 3)), jnp.
 
 
 def test_the_document_has_its_examples() -> None:
-    assert DOCUMENT.read_text().count("```python") == len(EXAMPLES) == 10
+    assert DOCUMENT.read_text().count("```python") == len(EXAMPLES) == 12
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -171,3 +171,24 @@ def test_an_accelerated_nnx_module_updates_its_state() -> None:
     assert_close(ours.norm.mean[...], theirs.norm.mean[...], 16, slack=8)
     assert float(jnp.abs(ours.norm.mean[...]).sum()) > 0
     assert fast.report(X).taken == 1
+
+
+def test_fp8_layers_of_flax_train_on_8_bit_kernels() -> None:
+    """The same numbers as without, scale histories included; on an H200 (lowered) as 8-bit."""
+    layer = nn.Dense(16, dtype=jnp.bfloat16, dot_general_cls=nn.Fp8DirectDotGeneralOp)
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((8, 32)), jnp.bfloat16)
+    variables = layer.init(jax.random.key(0), x)
+
+    def step(apply):
+        def loss(v):
+            return (apply(v, x).astype(jnp.float32) ** 2).sum()
+
+        return jax.jit(jax.grad(loss, allow_int=True))
+
+    fast = step(jaxpipe.accelerate(layer))
+    assert_close(ravel(fast(variables)), ravel(step(layer.apply)(variables)), 128, slack=4000)
+    with jaxpipe.options(target="h200"), jaxpipe.coverage() as ledger:
+        fast.trace(variables).lower(lowering_platforms=("cuda",))
+    problems = [site.problem for site, _ in ledger.rows()]
+    assert ledger.left == {}
+    assert any("float8_e4m3fn->bfloat16" in problem for problem in problems), problems
