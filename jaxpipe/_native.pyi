@@ -57,6 +57,7 @@ class PtxProgram:
         static_shared_bytes: int,
         local_bytes: int,
         param_bytes: int,
+        max_registers: int,
         lines: list[tuple[int, int, int]],
         texts: list[str],
         files: list[str],

@@ -62,7 +62,12 @@ WGMMAS: dict[str, Wgmma] = {
 
 @dataclass(frozen=True, slots=True)
 class RegisterSplit:
-    """Registers a thread after setmaxnreg; 128 * (producer + consumers * consumer) <= 65536."""
+    """Registers a thread after setmaxnreg.
+
+    Their sum over the block's threads must fit the registers it was launched with, which are
+    65536 / threads rounded down to 8: 256, 168 and 128 a thread for 1, 2 and 3 consumers.
+    Otherwise the last increase waits for ever (PTX ISA, setmaxnreg).
+    """
 
     producer: int
     consumer: int
@@ -70,7 +75,7 @@ class RegisterSplit:
 
 REGISTER_SPLITS: dict[tuple[int, Copy], RegisterSplit] = {
     (1, "tma"): RegisterSplit(56, 248),
-    (2, "tma"): RegisterSplit(32, 240),
+    (2, "tma"): RegisterSplit(40, 232),
     (3, "tma"): RegisterSplit(32, 160),
     (1, "cp_async"): RegisterSplit(152, 248),
     (2, "cp_async"): RegisterSplit(80, 208),

@@ -18,6 +18,7 @@ inline constexpr int kMaxMbarriers = 64;
 // One warp's cp.async, not yet waited for in the lanes of `mask`.
 struct CpAsync {
   int32_t pc;
+  uint64_t sequence;  // in the order of issue
   int32_t width;
   uint32_t mask;
   bool landed;  // the bytes are in memory already (early landing)
@@ -26,9 +27,29 @@ struct CpAsync {
   uint8_t data[kLanes][16];
 };
 
+// cp.async.mbarrier.arrive: arrives at an mbarrier for every lane of `mask`, once the lane's copies
+// of a lower sequence have landed.
+struct CpAsyncArrival {
+  int32_t pc;
+  int mbarrier;  // index in Cta::mbarriers
+  uint32_t mask;
+  uint64_t sequence;
+};
+
 struct CpAsyncQueue {
   std::vector<CpAsync> copies;
+  std::vector<CpAsyncArrival> arrivals;
+  uint64_t issued = 0;
   uint32_t committed[kLanes] = {};
+  VectorClock landed;  // writes as which copies have landed so far, by actor
+
+  // The lanes of a copy for which an arrival will wait.
+  uint32_t Awaited(const CpAsync& copy) const {
+    uint32_t lanes = 0;
+    for (const CpAsyncArrival& arrival : arrivals)
+      if (copy.sequence < arrival.sequence) lanes |= arrival.mask;
+    return lanes & copy.mask;
+  }
 };
 
 struct BulkGroups {

@@ -34,14 +34,12 @@ std::vector<Instruction> InstructionsOf(const py::bytes& bytes) {
   return code;
 }
 
-std::shared_ptr<Program> MakeProgram(const py::bytes& instructions, std::vector<int32_t> lists,
-                                     std::vector<uint64_t> constants,
-                                     std::vector<uint8_t> constant_is_wide, int32_t register_slots,
-                                     int32_t predicate_slots, uint32_t static_shared_bytes,
-                                     uint32_t local_bytes, uint32_t param_bytes,
-                                     const std::vector<std::array<int32_t, 3>>& lines,
-                                     std::vector<std::string> texts,
-                                     std::vector<std::string> files) {
+std::shared_ptr<Program> MakeProgram(
+    const py::bytes& instructions, std::vector<int32_t> lists, std::vector<uint64_t> constants,
+    std::vector<uint8_t> constant_is_wide, int32_t register_slots, int32_t predicate_slots,
+    uint32_t static_shared_bytes, uint32_t local_bytes, uint32_t param_bytes,
+    uint32_t max_registers, const std::vector<std::array<int32_t, 3>>& lines,
+    std::vector<std::string> texts, std::vector<std::string> files) {
   auto program = std::make_shared<Program>();
   program->code = InstructionsOf(instructions);
   program->lists = std::move(lists);
@@ -52,6 +50,7 @@ std::shared_ptr<Program> MakeProgram(const py::bytes& instructions, std::vector<
   program->static_shared_bytes = static_shared_bytes;
   program->local_bytes = local_bytes;
   program->param_bytes = param_bytes;
+  program->max_registers = max_registers;
   for (const auto& line : lines) program->lines.push_back({line[0], line[1], line[2]});
   program->texts = std::move(texts);
   program->files = std::move(files);
@@ -156,7 +155,7 @@ void Bind(py::module_& module) {
       .def(py::init(&MakeProgram), py::arg("instructions"), py::arg("lists"), py::arg("constants"),
            py::arg("constant_is_wide"), py::arg("register_slots"), py::arg("predicate_slots"),
            py::arg("static_shared_bytes"), py::arg("local_bytes"), py::arg("param_bytes"),
-           py::arg("lines"), py::arg("texts"), py::arg("files"))
+           py::arg("max_registers"), py::arg("lines"), py::arg("texts"), py::arg("files"))
       .def("serialize", [](const Program& program) { return py::bytes(Serialize(program)); })
       .def("run", &RunProgram, py::arg("buffers"), py::arg("params"), py::arg("grid"),
            py::arg("block"), py::arg("cluster"), py::arg("dynamic_shared_bytes"),

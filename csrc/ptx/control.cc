@@ -157,20 +157,22 @@ Flow FenceMbarrierInit(Step& s) {
   return Flow::kNext;
 }
 
-constexpr uint32_t kRegistersPerSm = 65536;
-
-// The sum over the warps of the block must fit the register file; an increase waits for decreases.
+// The block shares the registers that it was launched with: an increase waits until others have
+// given up as many (PTX ISA, setmaxnreg: "per-CTA-register-pool").
 Flow SetMaxNReg(Step& s) {
-  uint64_t registers = 0;
-  bool all_known = true;
-  s.warp.register_limit = static_cast<uint32_t>(s.ins.imm);
-  for (const Warp& warp : s.cta.warps) {
-    all_known = all_known && warp.register_limit != 0;
-    registers += static_cast<uint64_t>(warp.register_limit) * kLanes;
+  const uint32_t asked = static_cast<uint32_t>(s.ins.imm);
+  uint64_t registers = asked;  // of one lane of every warp
+  for (const Warp& warp : s.cta.warps)
+    if (&warp != &s.warp) registers += warp.register_limit;
+  if (asked > s.warp.register_limit &&
+      registers > uint64_t{s.cluster.launch_registers} * s.cta.warps.size()) {
+    s.warp.wait = Wait::kRegisters;
+    return Flow::kRetry;
   }
-  if (all_known && registers > kRegistersPerSm)
-    return s.Fault(HazardKind::kRegisterLimit, -1, 0,
-                   std::to_string(registers) + " registers of " + std::to_string(kRegistersPerSm));
+  s.warp.register_limit = asked;
+  s.cluster.events++;
+  for (Warp& warp : s.cta.warps)
+    if (warp.wait == Wait::kRegisters) warp.wait = Wait::kNone;
   return Flow::kNext;
 }
 

@@ -14,10 +14,7 @@ inline float Canonical(float x) { return IsNan(x) ? FloatOf(0x7fffffffu) : x; }
 
 template <bool kFtz>
 inline float Flush(float x) {
-  if constexpr (kFtz) {
-    const uint32_t bits = BitsOf(x);
-    if ((bits & 0x7f800000u) == 0) return FloatOf(bits & 0x80000000u);
-  }
+  if constexpr (kFtz) return FlushToZero(x);
   return x;
 }
 

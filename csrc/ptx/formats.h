@@ -22,6 +22,12 @@ inline uint32_t BitsOf(float value) {
 
 inline bool IsNan(float value) { return (BitsOf(value) & 0x7fffffffu) > 0x7f800000u; }
 
+// Subnormals become zero of their sign (.ftz).
+inline float FlushToZero(float value) {
+  const uint32_t bits = BitsOf(value);
+  return (bits & 0x7f800000u) == 0 ? FloatOf(bits & 0x80000000u) : value;
+}
+
 inline float FloatOfBf16(uint16_t bits) { return FloatOf(static_cast<uint32_t>(bits) << 16); }
 
 // Round to nearest even; NaN becomes the canonical 0x7fff.

@@ -1,6 +1,8 @@
 #include "ptx/fragments.h"
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 
 namespace jaxpipe::ptx {
 namespace {
@@ -42,16 +44,33 @@ void LoadB(const MmaShape& shape, const uint32_t* const* registers, int count, T
     });
 }
 
-template <typename T>
-void Multiply(int k_count, const T* a, const T* b, T* d) {
+void MultiplyFloats(int k_count, const float* a, const float* b, float* d) {
   for (int row = 0; row < kMmaRows; ++row) {
-    T sums[kMmaColumns];
+    float sums[kMmaColumns];
     std::memcpy(sums, d + row * kMmaColumns, sizeof sums);
     for (int k = 0; k < k_count; ++k) {
-      const T factor = a[row * kMaxK + k];
+      const float factor = a[row * kMaxK + k];
       for (int n = 0; n < kMmaColumns; ++n) sums[n] += factor * b[k * kMmaColumns + n];
     }
     std::memcpy(d + row * kMmaColumns, sums, sizeof sums);
+  }
+}
+
+// The products of 8-bit factors cannot overflow; only the one addition to the accumulator can.
+void MultiplyIntegers(const MmaShape& shape, const int32_t* a, const int32_t* b, int32_t* d) {
+  constexpr int64_t kLow = std::numeric_limits<int32_t>::min();
+  constexpr int64_t kHigh = std::numeric_limits<int32_t>::max();
+  for (int row = 0; row < kMmaRows; ++row) {
+    int32_t sums[kMmaColumns] = {};
+    for (int k = 0; k < shape.k; ++k) {
+      const int32_t factor = a[row * kMaxK + k];
+      for (int n = 0; n < kMmaColumns; ++n) sums[n] += factor * b[k * kMmaColumns + n];
+    }
+    for (int n = 0; n < kMmaColumns; ++n) {
+      int32_t& to = d[row * kMmaColumns + n];
+      const int64_t sum = int64_t{to} + sums[n];
+      to = static_cast<int32_t>(shape.saturates ? std::clamp(sum, kLow, kHigh) : sum);
+    }
   }
 }
 
@@ -137,9 +156,9 @@ void StoreAccumulator(const MmaShape& shape, const MmaTile& tile, uint32_t* cons
 
 void MultiplyAccumulate(const MmaShape& shape, MmaTile* tile) {
   if (shape.is_integer())
-    Multiply(shape.k, tile->ai, tile->bi, tile->di);
+    MultiplyIntegers(shape, tile->ai, tile->bi, tile->di);
   else
-    Multiply(shape.k, tile->a, tile->b, tile->d);
+    MultiplyFloats(shape.k, tile->a, tile->b, tile->d);
 }
 
 }  // namespace jaxpipe::ptx

@@ -29,6 +29,7 @@ struct MmaShape {
   int k;                                            // elements
   int columns;                                      // N
   bool a_transposed, b_transposed, a_in_registers;  // wgmma
+  bool saturates;                                   // integers: clamp instead of wrapping
 
   explicit MmaShape(int32_t type)
       : a(static_cast<Element>(type & 7)),
@@ -38,7 +39,8 @@ struct MmaShape {
         columns((type >> 14 & 63) * 8),
         a_transposed((type >> 20 & 1) != 0),
         b_transposed((type >> 21 & 1) != 0),
-        a_in_registers((type >> 22 & 1) != 0) {}
+        a_in_registers((type >> 22 & 1) != 0),
+        saturates((type >> 23 & 1) != 0) {}
 
   // Registers a lane holds of a 16-bit-wide or other operand of `rows` rows and K columns.
   int OperandRegisters(int rows) const { return rows * k * ElementBytes(a) / (4 * kLanes); }

@@ -61,7 +61,7 @@ namespace jaxpipe::ptx {
   X(kMbarrierBytes, "mbarrier-bytes", true,                                                        \
     "transaction count of an mbarrier out of range (2^20 - 1 bytes)")                              \
   X(kTensorMap, "tensor-map", true, "a tensor map or coordinates that hardware does not accept")   \
-  X(kRegisterLimit, "register-limit", true, "setmaxnreg asks for registers that the SM lacks")     \
+  X(kRegisterLimit, "register-limit", true, "setmaxnreg waits for ever for registers")             \
   X(kClusterExit, "cluster-exit", false,                                                           \
     "touches the shared memory of a block of the cluster that may have ended")                     \
   X(kStepLimit, "step-limit", true, "the step limit was reached: an endless loop?")                \

@@ -171,13 +171,21 @@ uint32_t Prmt(uint32_t a, uint32_t b, uint32_t selector) {
   }
   return out;
 }
-template <typename T>
-int32_t Dp4a(uint32_t a, uint32_t b, int32_t c) {
-  uint32_t sum = static_cast<uint32_t>(c);
+// dp4a and dp2a: four bytes of each, or the two halves of a with the low or high bytes of b. Sums
+// wrap; the sign of an operand is its own.
+template <typename A, typename B>
+uint32_t Dp4a(uint32_t a, uint32_t b, uint32_t sum) {
   for (int i = 0; i < 4; ++i)
-    sum += static_cast<uint32_t>(static_cast<int32_t>(static_cast<T>(a >> (8 * i))) *
-                                 static_cast<int32_t>(static_cast<T>(b >> (8 * i))));
-  return static_cast<int32_t>(sum);
+    sum += static_cast<uint32_t>(int32_t{static_cast<A>(a >> (8 * i))} *
+                                 int32_t{static_cast<B>(b >> (8 * i))});
+  return sum;
+}
+template <typename A, typename B, int kFirstByte>
+uint32_t Dp2a(uint32_t a, uint32_t b, uint32_t sum) {
+  for (int i = 0; i < 2; ++i)
+    sum += static_cast<uint32_t>(int32_t{static_cast<A>(a >> (16 * i))} *
+                                 int32_t{static_cast<B>(b >> (8 * (i + kFirstByte)))});
+  return sum;
 }
 
 // lop3: imm is the truth table, bit index 4a + 2b + c.
@@ -328,8 +336,18 @@ constexpr HandlerRow kRows[] = {
     {Op::kBfindShiftU32, Lift<BfindShift>},
     {Op::kPrmt, Lift<Prmt>},
     {Op::kLop3, Lop3},
-    {Op::kDp4aS32, Lift<Dp4a<int8_t>>},
-    {Op::kDp4aU32, Lift<Dp4a<uint8_t>>},
+    {Op::kDp4aS32, Lift<Dp4a<int8_t, int8_t>>},
+    {Op::kDp4aU32, Lift<Dp4a<uint8_t, uint8_t>>},
+    {Op::kDp4aS32U32, Lift<Dp4a<int8_t, uint8_t>>},
+    {Op::kDp4aU32S32, Lift<Dp4a<uint8_t, int8_t>>},
+    {Op::kDp2aLoS32, Lift<Dp2a<int16_t, int8_t, 0>>},
+    {Op::kDp2aLoU32, Lift<Dp2a<uint16_t, uint8_t, 0>>},
+    {Op::kDp2aLoS32U32, Lift<Dp2a<int16_t, uint8_t, 0>>},
+    {Op::kDp2aLoU32S32, Lift<Dp2a<uint16_t, int8_t, 0>>},
+    {Op::kDp2aHiS32, Lift<Dp2a<int16_t, int8_t, 2>>},
+    {Op::kDp2aHiU32, Lift<Dp2a<uint16_t, uint8_t, 2>>},
+    {Op::kDp2aHiS32U32, Lift<Dp2a<int16_t, uint8_t, 2>>},
+    {Op::kDp2aHiU32S32, Lift<Dp2a<uint16_t, int8_t, 2>>},
 };
 
 }  // namespace

@@ -10,6 +10,8 @@ namespace {
 constexpr uint32_t kPoison = 0xdeadbeefu;
 constexpr uint8_t kPoisonByte = 0xff;  // NaN in every floating type, -1 in integers
 constexpr int kWarpsPerGroup = 4;
+constexpr uint32_t kRegistersPerSm = 65536;
+constexpr uint32_t kMaxRegisters = 256;  // of a thread, as they are allocated
 
 Flow Unsupported(Step& s) { return s.Fault(HazardKind::kUnsupported, -1, 0); }
 
@@ -19,6 +21,7 @@ HandlerTable BuildHandlers() {
   AddIntegerHandlers(table);
   AddFloatHandlers(table);
   AddConvertHandlers(table);
+  AddPredicateHandlers(table);
   AddControlHandlers(table);
   AddWarpHandlers(table);
   AddMemoryHandlers(table);
@@ -76,6 +79,10 @@ Cluster::Cluster(const Program& program, const Launch& launch, const GlobalMemor
   poison.assign(static_cast<size_t>(program.register_slots) * kLanes, kPoison);
   const uint32_t blocks = Product(launch.cluster);
   warps_per_cta = static_cast<int>(Product(launch.block) / kLanes);
+  // Without .maxnreg the compiler knows the threads, and gives each what the register file allows.
+  const uint32_t fair = kRegistersPerSm / (static_cast<uint32_t>(warps_per_cta) * kLanes);
+  launch_registers =
+      program.max_registers != 0 ? program.max_registers : std::min(fair & ~7u, kMaxRegisters);
   const int groups = program.uses_wgmma ? (warps_per_cta + kWarpsPerGroup - 1) / kWarpsPerGroup : 0;
   readers = static_cast<int>(blocks) * (warps_per_cta + groups);
   actors = readers + (program.uses_mbarrier ? static_cast<int>(blocks) * kMaxMbarriers : 0);
@@ -168,7 +175,7 @@ void Cluster::StartWarp(Warp& warp) {
   warp.clocks.seen[warp.actor] = 1;
   warp.copies = CpAsyncQueue();
   warp.bulk = BulkGroups();
-  warp.register_limit = 0;
+  warp.register_limit = launch_registers;
   warp.wgmma = WgmmaQueue();
   if (program.uses_wgmma) {
     warp.wgmma.touched.assign(program.register_slots, 1);

@@ -42,7 +42,7 @@ struct Launch {
 struct Cta;
 struct Cluster;
 
-enum class Wait { kNone, kBarrier, kClusterBarrier, kWarpgroup, kExited };
+enum class Wait { kNone, kBarrier, kClusterBarrier, kWarpgroup, kRegisters, kExited };
 
 struct Warp {
   int index = 0;  // in its block
@@ -73,7 +73,7 @@ struct Warp {
   CpAsyncQueue copies;
   BulkGroups bulk;
   WgmmaQueue wgmma;
-  uint32_t register_limit = 0;
+  uint32_t register_limit = 0;  // per thread, changed by setmaxnreg
 
   uint32_t* Reg(int32_t slot) { return &registers[static_cast<size_t>(slot) * kLanes]; }
   uint32_t PcOf(int lane) const { return uniform ? pc : lane_pc[lane]; }
@@ -192,7 +192,8 @@ struct Cluster {
   std::vector<Cta> ctas;
   std::vector<Warp*> order;  // all warps, in turn order
   int warps_per_cta = 0;
-  int readers = 0;  // actors that are warps or warpgroups
+  uint32_t launch_registers = 0;  // per thread, when a block starts
+  int readers = 0;                // actors that are warps or warpgroups
   int actors = 0;
   std::vector<uint32_t> constants;  // 32 lanes each, 64-bit layout doubled
   std::vector<uint32_t> poison;     // initial registers
@@ -233,6 +234,7 @@ struct Cluster {
 
 // Copies and stores in flight; called when no warp can go on, and at the end.
 bool LandOneBulkCopy(Cluster& cluster);
+bool LandOneArrival(Cluster& cluster);
 void FinishBulkStore(Cluster& cluster, const BulkStore& store);
 // Hazards of registers that wgmma uses, before the instruction is executed.
 void TrackWgmmaRegisters(Step& step);
@@ -240,6 +242,7 @@ void TrackWgmmaRegisters(Step& step);
 void AddIntegerHandlers(HandlerTable& table);
 void AddFloatHandlers(HandlerTable& table);
 void AddConvertHandlers(HandlerTable& table);
+void AddPredicateHandlers(HandlerTable& table);
 void AddControlHandlers(HandlerTable& table);
 void AddWarpHandlers(HandlerTable& table);
 void AddMemoryHandlers(HandlerTable& table);

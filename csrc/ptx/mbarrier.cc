@@ -101,7 +101,7 @@ Flow Invalidate(Step& s) {
 }
 
 bool ArriveAt(Step& s, Mbarrier* barrier, int lane, uint32_t count) {
-  if (barrier->pending < count) {
+  if (!CountArrivals(barrier, count)) {
     s.Fault(HazardKind::kMbarrierArrivals, lane, barrier->offset,
             At(barrier->offset) + ": " + std::to_string(count) + " arrivals, " +
                 std::to_string(barrier->pending) + " of " + std::to_string(barrier->expected) +
@@ -109,7 +109,6 @@ bool ArriveAt(Step& s, Mbarrier* barrier, int lane, uint32_t count) {
     return false;
   }
   barrier->arriving.Join(s.warp.clocks);
-  barrier->pending -= count;
   if ((s.ins.type & kDrop) != 0) barrier->expected -= count;
   return true;
 }
@@ -222,13 +221,17 @@ bool AddBytes(Mbarrier* barrier, int64_t bytes) {
   return std::abs(barrier->bytes) <= kMaxBytes;
 }
 
+bool CountArrivals(Mbarrier* barrier, uint32_t count) {
+  if (barrier->pending < count) return false;
+  barrier->pending -= count;
+  return true;
+}
+
 void CompleteIfDone(Cluster& cluster, Mbarrier* barrier) {
   if (barrier->pending != 0 || barrier->bytes != 0) return;
   const uint64_t parity = (barrier->phase - barrier->first_phase) & 1;
-  // What landed in this phase was written by the object, through the async proxy.
-  const uint32_t clock = static_cast<uint32_t>(barrier->phase + 1);
-  barrier->arriving.seen[barrier->actor] = clock;
-  barrier->arriving.fenced[barrier->actor] = clock;
+  // What landed in this phase was written by the object.
+  barrier->arriving.seen[barrier->actor] = static_cast<uint32_t>(barrier->phase + 1);
   barrier->completed[parity] = barrier->arriving;
   barrier->arriving.Reset(cluster.actors);
   barrier->phase++;

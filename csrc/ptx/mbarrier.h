@@ -12,6 +12,9 @@ Mbarrier* FindMbarrier(Step& s, uint64_t address, int lane, Cta** owner);
 // Adds to the transaction count of the phase. Returns false when it leaves its range.
 bool AddBytes(Mbarrier* barrier, int64_t bytes);
 
+// Counts arrivals of the current phase. Returns false when it expects fewer.
+bool CountArrivals(Mbarrier* barrier, uint32_t count);
+
 // Completes the phase when no arrival and no byte is missing; wakes the warps that wait.
 void CompleteIfDone(Cluster& cluster, Mbarrier* barrier);
 

@@ -113,6 +113,16 @@ namespace jaxpipe::ptx {
   X(kLop3, "lop3.b32")                             \
   X(kDp4aS32, "dp4a.s32.s32")                      \
   X(kDp4aU32, "dp4a.u32.u32")                      \
+  X(kDp4aS32U32, "dp4a.s32.u32")                   \
+  X(kDp4aU32S32, "dp4a.u32.s32")                   \
+  X(kDp2aLoS32, "dp2a.lo.s32.s32")                 \
+  X(kDp2aLoU32, "dp2a.lo.u32.u32")                 \
+  X(kDp2aLoS32U32, "dp2a.lo.s32.u32")              \
+  X(kDp2aLoU32S32, "dp2a.lo.u32.s32")              \
+  X(kDp2aHiS32, "dp2a.hi.s32.s32")                 \
+  X(kDp2aHiU32, "dp2a.hi.u32.u32")                 \
+  X(kDp2aHiS32U32, "dp2a.hi.s32.u32")              \
+  X(kDp2aHiU32S32, "dp2a.hi.u32.s32")              \
   X(kSetp, "setp")                                 \
   X(kSelpB32, "selp.b32")                          \
   X(kSelpB64, "selp.b64")                          \
@@ -243,6 +253,7 @@ namespace jaxpipe::ptx {
   X(kCpAsync, "cp.async")                          \
   X(kCpAsyncCommit, "cp.async.commit_group")       \
   X(kCpAsyncWait, "cp.async.wait_group")           \
+  X(kCpAsyncArrive, "cp.async.mbarrier.arrive")    \
   X(kMbarrierInit, "mbarrier.init")                \
   X(kMbarrierInval, "mbarrier.inval")              \
   X(kMbarrierArrive, "mbarrier.arrive")            \

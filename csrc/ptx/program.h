@@ -113,6 +113,7 @@ struct Program {
   uint32_t static_shared_bytes = 0;  // already rounded up to the alignment of the dynamic part
   uint32_t local_bytes = 0;          // per thread
   uint32_t param_bytes = 0;
+  uint32_t max_registers = 0;  // .maxnreg, per thread; 0: not given
   std::vector<SourceLine> lines;
   std::vector<std::string> texts;
   std::vector<std::string> files;

@@ -27,7 +27,7 @@ void Cluster::Run(uint64_t cluster_index) {
         std::any_of(order.begin(), order.end(), [](const Warp* w) { return w->live != 0; });
     if (!alive) break;
     if (RunRound() || stopped) continue;
-    if (LandOneBulkCopy(*this)) continue;
+    if (LandOneBulkCopy(*this) || LandOneArrival(*this)) continue;
     if (Timeout()) continue;
     ReportDeadlock();
   }
@@ -42,6 +42,8 @@ bool Cluster::RunRound() {
     if (warp->live != 0 && warp->wait == Wait::kNone) progressed = RunWarp(*warp) || progressed;
     if (launch.landing == When::kRandom && !bulk_copies.empty() && (random() & 7) == 0)
       progressed = LandOneBulkCopy(*this) || progressed;
+    if (launch.landing == When::kRandom && !warp->copies.arrivals.empty() && (random() & 7) == 0)
+      progressed = LandOneArrival(*this) || progressed;
   }
   return progressed;
 }
@@ -209,7 +211,8 @@ void Cluster::EndWarp(Warp& warp, int32_t pc) {
         {HazardKind::kExitPending, pending_pc, pc, warp.cta->block, warp.index, -1, 0, 1, what});
   };
   if (launch.check) {
-    for (const CpAsync& copy : warp.copies.copies) report(copy.pc, "cp.async without a wait");
+    for (const CpAsync& copy : warp.copies.copies)
+      if (copy.mask != warp.copies.Awaited(copy)) report(copy.pc, "cp.async without a wait");
     for (const WgmmaQueue::Pending& pending : warp.wgmma.pending) {
       const Warpgroup& group = warp.cta->warpgroups[warp.index / 4];
       report(group.ops[pending.sequence].pc, "wgmma without a wait_group");
@@ -230,6 +233,10 @@ void Cluster::EndCluster() {
   for (const BulkCopy& copy : bulk_copies)
     log.Add({HazardKind::kExitPending, copy.pc, -1, copy.cta->block, 0, -1, 0, 1,
              "bulk copy that nobody waited for"});
+  for (const Warp* warp : order)
+    for (const CpAsyncArrival& arrival : warp->copies.arrivals)
+      log.Add({HazardKind::kExitPending, arrival.pc, -1, warp->cta->block, warp->index, -1, 0, 1,
+               "copies that nobody waited for"});
 }
 
 std::string Cluster::DescribeWait(const Warp& warp) const {
@@ -243,6 +250,12 @@ std::string Cluster::DescribeWait(const Warp& warp) const {
         << " threads arrived, " << DescribeInstruction(program, pc - 1);
   } else if (warp.wait == Wait::kClusterBarrier) {
     out << "wait at the cluster barrier, " << cluster_barrier.arrived << " threads arrived";
+  } else if (warp.wait == Wait::kRegisters) {
+    uint64_t held = 0;
+    for (const Warp& other : warp.cta->warps) held += other.register_limit * kLanes;
+    out << "wait for registers, of which their block holds " << held << " of "
+        << uint64_t{launch_registers} * kLanes * warp.cta->warps.size() << ", "
+        << DescribeInstruction(program, pc);
   } else if (warp.wait == Wait::kWarpgroup) {
     out << "wait for the other warps of its warpgroup at " << DescribeInstruction(program, pc);
   } else if (warp.asleep != 0 && warp.sleeping_on != nullptr) {
@@ -265,6 +278,7 @@ void Cluster::ReportDeadlock() {
   for (const Cta& cta : ctas) {
     for (const Warp& warp : cta.warps) {
       if (warp.live == 0) continue;
+      if (warp.wait == Wait::kRegisters) hazard.kind = HazardKind::kRegisterLimit;
       if (hazard.pc < 0) {
         hazard.pc = static_cast<int32_t>(warp.PcOf(FirstLane(warp.live)));
         hazard.block = cta.block;

@@ -5,7 +5,7 @@
 namespace jaxpipe::ptx {
 namespace {
 
-constexpr uint32_t kFormat = 0x70747831;  // changes with the layout of Program
+constexpr uint32_t kFormat = 0x70747832;  // changes with the layout of Program
 
 class Writer {
  public:
@@ -88,6 +88,7 @@ std::string Serialize(const Program& p) {
   out.Number(p.static_shared_bytes);
   out.Number(p.local_bytes);
   out.Number(p.param_bytes);
+  out.Number(p.max_registers);
   out.Vector(p.lines);
   out.Strings(p.texts);
   out.Strings(p.files);
@@ -107,6 +108,7 @@ Status Deserialize(std::string_view* bytes, Program* p) {
   p->static_shared_bytes = in.Number<uint32_t>();
   p->local_bytes = in.Number<uint32_t>();
   p->param_bytes = in.Number<uint32_t>();
+  p->max_registers = in.Number<uint32_t>();
   in.Vector(&p->lines);
   in.Strings(&p->texts);
   in.Strings(&p->files);

@@ -82,6 +82,7 @@ class _Assembly:
             static_shared_bytes=self.entry.static_shared_bytes,
             local_bytes=self.entry.local_bytes,
             param_bytes=self.entry.param_bytes,
+            max_registers=self.entry.max_registers,
             lines=[self._line(i) for i in instructions],
             texts=[_shortened(i.text) for i in instructions],
             files=list(self.files),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from jaxpipe.ptx.encode_memory import (
     CACHE_HINTS,
     ELEMENT_BYTES,
+    SATURATES,
     SPACES,
     check_types,
     constant_operand,
@@ -207,8 +208,11 @@ def _wgmma_product(e: Encoder, i: Instruction, m: Modifiers) -> Row:
     b_type, a_type, d_type = m.last(), m.last(), m.last()
     shape = next((w for w in m.left if w.startswith("m64n")), "")
     m.take(shape)
+    saturates = m.take("satfinite")
     m.done()
     check_types(i, d_type, a_type, b_type)
+    if saturates and d_type != "s32":
+        raise fail(i, ".satfinite is for integers")
     n, k = (int(word) for word in shape.removeprefix("m64n").split("k"))
     if k * ELEMENT_BYTES[a_type] != 32 or n % 8 or not 8 <= n <= 256:
         raise fail(i, f"shape {shape} does not exist for .{a_type}")
@@ -222,6 +226,7 @@ def _wgmma_product(e: Encoder, i: Instruction, m: Modifiers) -> Row:
         items += [e.src(i, part, 32) for part in a.parts]
     slot, flags = e.predicate(i, scale)
     code = shape_code(d_type, a_type, b_type, k, n) | in_registers * _A_REGISTERS
+    code |= saturates * SATURATES
     code |= _wgmma_majors(i, rest, a_type, in_registers)
     return Row("wgmma.mma_async", type=code, psrc=slot, flags=flags | ALIGNED, writes=writes,
                src=(NONE if in_registers else e.src(i, a, 64), e.src(i, b, 64)),

@@ -142,7 +142,22 @@ def cp_async(e: Encoder, i: Instruction) -> Row:
     if m.take("wait_group"):
         m.done()
         return Row("cp.async.wait_group", imm=constant_operand(i, 0))
+    if m.take("mbarrier"):
+        return _cp_async_arrive(e, i, m)
     return _cp_async_copy(e, i, m)
+
+
+def _cp_async_arrive(e: Encoder, i: Instruction, m: Modifiers) -> Row:
+    """cp.async.mbarrier.arrive{.noinc}.shared.b64 [mbarrier]."""
+    known = m.last() == "b64" and m.take("arrive")
+    does_not_count = m.take("noinc")
+    m.take("shared", "shared::cta")
+    m.done()
+    if not known:
+        raise fail(i, "this cp.async.mbarrier is not known")
+    base, offset, wide = e.shared_address(i, i.operands[0])
+    return Row("cp.async.mbarrier.arrive", src=(base,), imm=offset,
+               type=int(wide) | does_not_count << 1)  # fmt: skip
 
 
 def _cp_async_copy(e: Encoder, i: Instruction, m: Modifiers) -> Row:
@@ -202,6 +217,7 @@ def matrix_move(e: Encoder, i: Instruction) -> Row:
 
 ELEMENTS = {"bf16": 0, "f16": 1, "tf32": 2, "e4m3": 3, "e5m2": 4, "s8": 5, "u8": 6}
 ACCUMULATORS = {"f32": 0, "f16": 1, "s32": 2}
+SATURATES = 1 << 23  # of MmaShape: integers clamp instead of wrapping
 ELEMENT_BYTES = {"bf16": 2, "f16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
 
 
@@ -234,8 +250,11 @@ def mma(e: Encoder, i: Instruction) -> Row:
     if not fixed or shape is None or d != c:
         raise fail(i, "this mma is not known")
     m.take(shape)
+    saturates = m.take("satfinite")
     m.done()
     check_types(i, d, a, b)
+    if saturates and d != "s32":
+        raise fail(i, ".satfinite is for integers")
     k = int(shape.removeprefix("m16n8k"))
     row_bytes = k * ELEMENT_BYTES[a]
     if row_bytes not in (16, 32):
@@ -248,7 +267,7 @@ def mma(e: Encoder, i: Instruction) -> Row:
             raise fail(i, f"operand {index} needs {count} registers")
         items += [(e.dst if index == 0 else e.src)(i, part, 32) for part in parts]
     return Row("mma.sync", items=tuple(items), writes=counts[0], flags=ALIGNED,
-               type=shape_code(d, a, b, k, 8))  # fmt: skip
+               type=shape_code(d, a, b, k, 8) | saturates * SATURATES)  # fmt: skip
 
 
 def policy(e: Encoder, i: Instruction) -> Row:

@@ -234,9 +234,14 @@ def lop3(e: Encoder, i: Instruction) -> Row:
 
 
 def dot_product(e: Encoder, i: Instruction) -> Row:
-    """dp4a."""
-    if i.opcode not in (("dp4a", "s32", "s32"), ("dp4a", "u32", "u32")):
-        raise fail(i, "this dp4a is not known")
+    """dp4a and dp2a: sums of products of packed bytes and halves."""
+    m = Modifiers(i)
+    types = {m.last(), m.last()}
+    if i.opcode[0] == "dp2a" and not m.take("lo", "hi"):
+        raise fail(i, "dp2a needs .lo or .hi")
+    m.done()
+    if not types <= {"s32", "u32"}:
+        raise fail(i, "the operands are .s32 or .u32")
     return _plain(e, i, ".".join(i.opcode), 32)
 
 
@@ -351,7 +356,7 @@ SCALAR_RULES = {
     "shf": funnel_shift,
     "prmt": permute,
     "lop3": lop3,
-    "dp4a": dot_product,
+    **dict.fromkeys(("dp4a", "dp2a"), dot_product),
     "copysign": copysign,
     "mov": mov,
     "setp": setp,

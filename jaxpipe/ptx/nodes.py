@@ -127,7 +127,8 @@ class Entry:
     """One kernel of a module. `branch targets` in instructions are instruction indices.
 
     static_shared_bytes is where dynamic shared memory starts. max_threads comes from .maxntid,
-    required_threads from .reqntid, cluster from .reqnctapercluster; zeros mean "not given".
+    required_threads from .reqntid, cluster from .reqnctapercluster, max_registers (a thread) from
+    .maxnreg; zeros mean "not given".
     """
 
     name: str
@@ -140,6 +141,7 @@ class Entry:
     max_threads: int = 0
     required_threads: tuple[int, int, int] = (0, 0, 0)
     cluster: tuple[int, int, int] = (0, 0, 0)
+    max_registers: int = 0
 
     @property
     def param_bytes(self) -> int:

@@ -38,7 +38,7 @@ _CLASS_OF = {
     **dict.fromkeys(("mov", "cvta", "mapa"), "move"),
     **dict.fromkeys(("atom", "red"), "atomic"),
 }
-_WAITS = {"commit_group", "wait_group", "wait_all"}
+_WAITS = {"commit_group", "wait_group", "wait_all", "mbarrier"}
 _FLOAT_TYPES = {"f32", "f64", "f16", "bf16", "f16x2", "bf16x2"}
 
 
