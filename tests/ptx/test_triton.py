@@ -1,0 +1,69 @@
+"""Triton's matrix products in our interpreter: PTX of a compiler that nobody here wrote.
+
+Every kernel must give the right numbers and no hazard, in every mode of time, on ragged sizes, on
+sizes below one tile and on whole tiles. The interpreter's reading of the PTX ISA (descriptors,
+swizzles, phases, what orders what) is thereby checked against another author's. A dozen kernels are
+fast; `pytest -m "" tests/ptx/test_triton.py` runs all, in some minutes that are mostly compilation.
+"""
+
+import pytest
+
+from tests.ptx.triton_cases import BY_NAME, CASES, TritonCase
+
+pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[peers]'")
+
+from tests.ptx.triton_compile import compile_case
+from tests.ptx.triton_run import ADVERSARIAL_MODES, outcomes, unmet_claims
+
+FAST = (
+    "sm80-pointers-bf16-64x64x32-nn-s3-w4",
+    "sm80-pointers-bf16-64x64x32-tt-s5-w4",
+    "sm80-pointers-bf16-64x64x32-nt-s3-w4-multiples-none",
+    "sm80-pointers-f16-64x64x32-tn-s4-w4",
+    "sm80-pointers-f32-64x64x32-nn-s3-w4-tf32",
+    "sm80-pointers-s8-64x64x64-nt-s2-w4",
+    "sm90-pointers-bf16-64x128x64-nn-s4-w4",
+    "sm90-descriptors-bf16-64x64x64-nt-s3-w4",
+    "sm90-descriptors-bf16-64x64x32-tn-s3-w4",
+    "sm90-own-descriptors-bf16-64x64x16-nn-s3-w4",
+    "sm90-own-descriptors-bf16-128x64x64-nn-s3-w4-specialized",
+    "sm90-layouts-bf16-64x64x64-tt-s1-w4-to-f32-swizzle-64-64",
+)
+
+# Kernels that PTX itself does not allow: (the hazard, why it is one). All else must be silent.
+FINDINGS = {
+    "sm90-pointers-f16-128x64x64-nn-s3-w4-sum-f16": (
+        "wgmma-register",
+        "the accumulators are unpacked (mov.b32 {%rs, %rs}, %r) between wgmma.commit_group and "
+        "wgmma.wait_group 0: PTX ISA, wgmma.wait_group, calls any access before the wait "
+        "undefined. ptxas happens to wait earlier; a float32 accumulator is not unpacked there",
+    ),
+}
+
+
+def test_there_are_enough_kernels() -> None:
+    assert len(CASES) - len(FINDINGS) >= 150
+    assert {*FAST, *FINDINGS} <= set(BY_NAME)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FINDINGS)
+def test_a_defect_of_triton_is_found(name: str) -> None:
+    kind, _ = FINDINGS[name]
+    reports = [outcome.report for outcome in outcomes(BY_NAME[name])]
+    assert {hazard.kind for report in reports for hazard in report.hazards} == {kind}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(c, id=c.name, marks=() if c.name in FAST else pytest.mark.slow)
+        for c in CASES
+        if c.name not in FINDINGS
+    ],
+)
+def test_a_kernel_is_right_and_free_of_hazards(case: TritonCase) -> None:
+    assert unmet_claims(case, compile_case(case)) == []
+    found = outcomes(case)
+    assert len(found) == 3 * len(ADVERSARIAL_MODES)
+    assert [outcome.fault for outcome in found if outcome.fault] == []
