@@ -15,7 +15,11 @@ SWEEP_ROWS = 4  # up to so many rows a stream runs along whole strips: the longe
 WIDEST_STRIP = 4096
 STRIPS_A_THREAD = 3  # work items a thread should find, so that the last one costs little
 CONV_BLOCK_K = 1024
-FLOAT_BLOCK_K = 1536  # float32: a longer panel and its rows crowd each other out of L2
+FLOAT_K, FLOAT_BLOCK_K = 2048, 512  # float32: longer panels and rows crowd each other out of L2
+# Rows of a register tile, where the kernels have as many. 12 of AVX-512's 14: the two that are left
+# lose more to L1 conflicts than they save. LOW_ROWS: so many lines have a way each in one L1 set.
+LOW_ROWS, ROWS = 7, 12
+FEW_ROWS = 256
 ALIASING_BYTES = 1024  # lhs rows a multiple of this apart share few L1 sets
 
 
@@ -43,37 +47,45 @@ def _stream(problem: Matmul, host: HostDevice) -> HostSchedule:
 
 
 def _packed(problem: Problem, host: HostDevice) -> HostSchedule:
-    """Narrow strips that each item packs; shared panels where threads outnumber strips."""
+    """Strips that each item packs; shared panels where threads outnumber strips."""
     panel = host.kernels.panel_cols
-    rows = _tile_rows(host)
-    strip = 2 * panel
-    if problem.batch_size >= STRIPS_A_THREAD * host.threads:
-        return HostSchedule(rows=rows, strip=4 * panel, order="row", copy_lhs=_aliases(problem))
+    is_low = _takes_low_tiles(problem)
+    rows = min(host.kernels.tile_rows, LOW_ROWS if is_low else ROWS)
     wanted = STRIPS_A_THREAD * host.threads
-    if problem.batch_size * -(-problem.n // strip) < wanted:
-        strip = panel
-    strips = problem.batch_size * -(-problem.n // strip)
-    if strips >= wanted or problem.m <= 2 * rows:
+    widths = [4 * panel] if is_low or problem.batch_size >= wanted else []
+    widths += [2 * panel, panel]
+    strips = [problem.batch_size * -(-problem.n // width) for width in widths]
+    copies = not is_low and _aliases(problem)
+    if max(strips) >= wanted or problem.m <= 2 * rows:
+        fits = (w for w, count in zip(widths, strips, strict=True) if count >= wanted)
+        strip, block_k = next(fits, panel), _block_k(problem)
+        by_row = strip >= 4 * panel and not block_k
         return HostSchedule(
-            rows=rows, strip=strip, block_k=_block_k(problem), copy_lhs=_aliases(problem)
-        )
-    blocks = -(-wanted // max(1, strips))
+            rows=rows, strip=strip, block_k=block_k, order="row" if by_row else "panel",
+            copy_lhs=copies,
+        )  # fmt: skip
+    blocks = -(-wanted // max(strips))
     block_m = max(2 * rows, _round_up(-(-problem.m // blocks), rows))
-    return HostSchedule(
-        rows=rows, strip=strip, block_m=block_m, pack="shared", copy_lhs=_aliases(problem)
-    )
+    return HostSchedule(rows=rows, strip=panel, block_m=block_m, pack="shared", copy_lhs=copies)
+
+
+def _takes_low_tiles(problem: Problem) -> bool:
+    """True where 7 rows a tile beat 12 in float32: the rows of lhs share few L1 sets, results are
+    many lines for short sums (attention), or many row tiles share a panel."""
+    if not isinstance(problem, Matmul) or problem.dtype != "float32":
+        return False
+    return problem.m > FEW_ROWS or problem.batch_size > 1 or _aliases(problem)
 
 
 def _block_k(problem: Problem) -> int:
-    """Equal passes of at most FLOAT_BLOCK_K; 0, one pass, for 16-bit operands (not measured)."""
-    if problem.dtype != "float32" or problem.k <= FLOAT_BLOCK_K:
-        return 0
-    return _round_up(-(-problem.k // -(-problem.k // FLOAT_BLOCK_K)), 4)
+    """FLOAT_BLOCK_K of long float32 products; 0, one pass, of others (16 bits: not measured)."""
+    is_long = problem.dtype == "float32" and problem.k > FLOAT_K
+    return FLOAT_BLOCK_K if is_long else 0
 
 
 def _convolution(problem: Conv2d, host: HostDevice) -> HostSchedule:
     """Filters are packed once; an item's gathered rows of one k block fill half of L2."""
-    rows, panel = _tile_rows(host), host.kernels.panel_cols
+    rows, panel = min(host.kernels.tile_rows, ROWS), host.kernels.panel_cols
     passes = max(1, -(-problem.k // CONV_BLOCK_K))
     block_k = _round_up(-(-problem.k // passes), 4) if passes > 1 else 0
     strip = min(_round_up(max(1, problem.n), panel), 8 * panel)
@@ -82,11 +94,6 @@ def _convolution(problem: Conv2d, host: HostDevice) -> HostSchedule:
     share = -(-problem.m // blocks)
     block_m = max(2 * rows, min(fits, share) // rows * rows)
     return HostSchedule(rows=rows, strip=strip, block_m=block_m, block_k=block_k, pack="shared")
-
-
-def _tile_rows(host: HostDevice) -> int:
-    """12 of 14 rows on AVX-512: the two that are left lose more to L1 conflicts than they save."""
-    return min(host.kernels.tile_rows, 12)
 
 
 def _aliases(problem: Problem) -> bool:
