@@ -280,7 +280,10 @@ void Cluster::ReportDeadlock() {
       if (warp.live == 0) continue;
       if (warp.wait == Wait::kRegisters) hazard.kind = HazardKind::kRegisterLimit;
       if (hazard.pc < 0) {
-        hazard.pc = static_cast<int32_t>(warp.PcOf(FirstLane(warp.live)));
+        // A warp at a barrier has its next instruction in front of it.
+        hazard.pc = warp.wait == Wait::kBarrier
+                        ? cta.barriers[warp.barrier_id].pc
+                        : static_cast<int32_t>(warp.PcOf(FirstLane(warp.live)));
         hazard.block = cta.block;
         hazard.warp = warp.index;
       }
