@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from jaxpipe.problem import DTYPES, Conv2d, Problem
+from jaxpipe.problem import DTYPES, Conv2d, Problem, as_matmul
 from jaxpipe.schedule import GpuSchedule
 
 ROW_BYTES = 128  # a shared row: the widest swizzle, 8 chunks of 16 bytes
@@ -349,7 +349,12 @@ class Geometry:
 
 
 def geometry(problem: Problem, schedule: GpuSchedule) -> Geometry:
-    """The geometry of `problem` under `schedule`; its dtype must be in WGMMAS."""
+    """The geometry of `problem` under `schedule`; its dtype must be in WGMMAS.
+
+    A pointwise convolution is the product that its nest is (transform/build.py): no patches.
+    """
+    if isinstance(problem, Conv2d) and problem.is_pointwise:
+        problem = as_matmul(problem)
     lhs = _operand("lhs", problem, schedule)
     rhs = _operand("rhs", problem, schedule)
     a, b = (rhs, lhs) if schedule.swap_operands else (lhs, rhs)

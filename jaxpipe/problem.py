@@ -365,6 +365,14 @@ class Conv2d:
 Problem = Matmul | Conv2d
 
 
+def as_matmul(problem: Conv2d) -> Matmul:
+    """A 1x1 convolution without stride or padding as the product that it is."""
+    return Matmul(
+        problem.m, problem.n, problem.k, dtype=problem.dtype, out_dtype=problem.out_dtype,
+        epilogue=problem.epilogue, precision=problem.precision,
+    )  # fmt: skip
+
+
 def _check_sizes(what: str, sizes: dict[str, int]) -> None:
     for name, value in sizes.items():
         if not isinstance(value, int) or value < 0:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from jaxpipe.ir.ops import OPS, round_to
 from jaxpipe.legality import check
-from jaxpipe.problem import DTYPES, Conv2d, Epilogue, Layout, Matmul, Problem
+from jaxpipe.problem import ACTIVATIONS, DTYPES, Conv2d, Epilogue, Layout, Matmul, Problem
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import Arch, arch
 from jaxpipe.transform.build import build
@@ -79,6 +79,32 @@ def draw(seed: int) -> tuple[Problem, GpuSchedule, Arch]:
         schedule = draw_schedule(rng, problem)
         if not problem.is_empty and not check(schedule, problem, target):
             return problem, schedule, target
+
+
+SM_80 = arch("sm_80")
+SM_80_DTYPES = ("bfloat16", "bfloat16", "float16", "float32", "int8")
+
+
+def draw_sm80(seed: int) -> tuple[Problem, GpuSchedule]:
+    """A problem with any epilogue and a schedule that is legal for it on sm_80."""
+    rng = random.Random(seed)
+    dtype = rng.choice(SM_80_DTYPES)
+    while True:
+        make = draw_matmul if rng.random() < 0.65 else draw_conv
+        problem = make(rng, dtype)
+        if dtype != "int8":
+            problem = replace(
+                problem,
+                out_dtype=rng.choice(["", "", "", "float32"]) or problem.out_dtype,
+                epilogue=replace(
+                    problem.epilogue,
+                    activation=rng.choice(ACTIVATIONS),  # type: ignore[arg-type]
+                    bias_dtype=rng.choice(["", "float32"]),
+                ),
+            )
+        schedule = draw_schedule(rng, problem)
+        if not problem.is_empty and not check(schedule, problem, SM_80):
+            return problem, schedule
 
 
 def inputs(problem: Problem, seed: int) -> dict[str, Array]:

@@ -3,8 +3,9 @@
 
     python benchmarks/device/a_contract.py [--dry-run]
 
-Runs doctor, the tests marked gpu, then a sample of kernels under compute-sanitizer (memcheck and
-racecheck) where the toolkit has it. Fix what this shows before any other campaign.
+Runs doctor, the executor contract (tests/contracts.py: the suite that the interpreters and the
+host pass too), the other tests marked gpu, then a sample of kernels under compute-sanitizer
+(memcheck and racecheck) where the toolkit has it. Fix what this shows before any other campaign.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 import jaxpipe
 from benchmarks.device import campaign
 
-TESTS = ("-m", "pytest", "-q", "-n0", "-m", "gpu", "tests/gpu")
+PYTEST = ("-m", "pytest", "-q", "-n0", "-m", "gpu")
+CONTRACT = (*PYTEST, "tests/gpu/test_executor_contract.py")
+TESTS = (*PYTEST, "tests/gpu/test_contract.py")
 SAMPLE = ("-k", "sample")
 SANITIZERS = ("memcheck", "racecheck")
 
@@ -32,7 +35,7 @@ def sanitizer() -> str | None:
 
 def steps() -> list[tuple[str, list[str]]]:
     """(name, command) of every step after doctor."""
-    commands = [("tests", [sys.executable, *TESTS])]
+    commands = [("contract", [sys.executable, *CONTRACT]), ("tests", [sys.executable, *TESTS])]
     if (path := sanitizer()) is None:
         print("compute-sanitizer: not found, its steps are left out")
         return commands
@@ -51,7 +54,7 @@ def main() -> int:
     for name, command in steps():
         print(f"{name}: {' '.join(command)}", flush=True)
         if run.is_dry:
-            command = [sys.executable, *TESTS, "--collect-only"]
+            command = [*command, "--collect-only"]
         result = subprocess.run(
             command, cwd=campaign.ROOT, timeout=max(1.0, run.left_s), check=False
         )

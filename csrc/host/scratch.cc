@@ -25,7 +25,7 @@ class Block {
  public:
   ~Block() { std::free(data_); }
   void* Get(size_t bytes) {
-    if (bytes > size_) {
+    if (bytes > size_ || data_ == nullptr) {  // no bytes are memory too: a product without k
       std::free(data_);
       size_ = bytes + bytes / 8 + 4096;
       data_ = Allocate(size_);

@@ -61,3 +61,11 @@ def swizzle(row_bytes: int, reader: Reader) -> Swizzle:
     if row_bytes % 64 == 0:
         return {"rows": Swizzle(1, 3), "words": Swizzle(1, 1, 2), "bytes": Swizzle(2, 3)}[reader]
     return Swizzle(2, 1) if row_bytes % 32 == 0 else NONE
+
+
+def replays(row_bytes: int, reader: Reader) -> int:
+    """Passes over the banks that an access of operands needs under `swizzle`: 1 is no conflict.
+
+    What the emitted kernels are held to (benchmarks/interpreted_sweep.py).
+    """
+    return 2 if reader == "bytes" and row_bytes % 64 else 1

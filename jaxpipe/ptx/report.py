@@ -185,14 +185,14 @@ def make_report(entry: Entry, hazards: Iterable[dict[str, Any]], counters: np.nd
 
 
 def merge(reports: Iterable[Report]) -> Report:
-    """One report of several launches; the main loop is that of the one with most products."""
+    """One report of any number of launches, with the main loop of the one with most products."""
     reports = tuple(reports)
     instructions: Counter[str] = Counter()
     moved: Counter[str] = Counter()
     for report in reports:
         instructions.update(report.instructions)
         moved.update(report.bytes)
-    main = max(reports, key=lambda report: report.tensor_instructions)
+    most = max(reports, key=lambda report: report.tensor_instructions, default=None)
     return Report(
         hazards=tuple(h for report in reports for h in report.hazards),
         instructions=dict(instructions),
@@ -201,7 +201,7 @@ def merge(reports: Iterable[Report]) -> Report:
         bytes=dict(moved),
         shared=tuple(site for report in reports for site in report.shared),
         global_=tuple(site for report in reports for site in report.global_),
-        main_loop=main.main_loop,
+        main_loop=most.main_loop if most else None,
     )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from jaxpipe.kernel import BufferRole, CompiledKernel
 from jaxpipe.problem import Problem
 from jaxpipe.ptx.parse import parse
-from jaxpipe.ptx.report import Report
+from jaxpipe.ptx.report import Report, merge
 from jaxpipe.ptx.run import Buffer, Mode, run_launches
 from jaxpipe.runtime.reference import expected, numpy_operands, result_shape
 
@@ -50,6 +50,8 @@ def run(
     if compiled.kernel.workspace_bytes:
         scratch = np.full(compiled.kernel.workspace_bytes, 0xFF, np.uint8)
         held["workspace"] = Buffer(scratch, written=False)
+    if not compiled.kernel.launches:  # an empty result has no kernel
+        return tuple(results.values()), merge(())
     module = parse(compiled.ptx)
     report = run_launches(module, compiled.kernel.launches, held, mode, threads=threads)
     return tuple(results.values()), report

@@ -24,7 +24,7 @@ from jaxpipe.ir.nodes import (
     Window,
 )
 from jaxpipe.kernel import BufferRole
-from jaxpipe.problem import DTYPES, Conv2d, Epilogue, Layout, Matmul, Problem
+from jaxpipe.problem import DTYPES, Conv2d, Epilogue, Layout, Matmul, Problem, as_matmul
 
 BATCH_AXES = ("b0", "b1")
 
@@ -45,14 +45,6 @@ def build(problem: Problem) -> Func:
             return build(as_matmul(problem))
         case Conv2d():
             return _nest(problem, _conv_operands(problem), ())
-
-
-def as_matmul(problem: Conv2d) -> Matmul:
-    """A 1x1 convolution without stride or padding as the product that it is."""
-    return Matmul(
-        problem.m, problem.n, problem.k, dtype=problem.dtype, out_dtype=problem.out_dtype,
-        epilogue=problem.epilogue, precision=problem.precision,
-    )  # fmt: skip
 
 
 def whole(buffer: Buffer, batch: tuple[int, ...] = ()) -> Region:
