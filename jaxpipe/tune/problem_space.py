@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxpipe.errors import ScheduleError, TuningError
-from jaxpipe.model import alcop, bottleneck, roller
+from jaxpipe.model import alcop, bottleneck, host_rule, roller
 from jaxpipe.model import host as host_model
+from jaxpipe.model.table import ScheduleTable, table_of
 from jaxpipe.problem import DTYPES, Problem
 from jaxpipe.residual import Residual
 from jaxpipe.schedule import GpuSchedule, Schedule
@@ -27,7 +28,11 @@ ROLLER_PICKS = 50
 
 @dataclass(frozen=True, eq=False)
 class ProblemSpace:
-    """The finite list of one problem on one device. fixed: fields that are the same in all rows."""
+    """The finite list of one problem on one device. fixed: fields that are the same in all rows.
+
+    untuned: what would serve without a record where it may be missing from the list (hosts: the
+    rule's), else None.
+    """
 
     problem: Problem
     target: Device | HostDevice
@@ -35,6 +40,7 @@ class ProblemSpace:
     candidates: Candidates
     predicted_s: Floats
     fixed: dict[str, Any]
+    untuned: Schedule | None = None
 
     def __len__(self) -> int:
         return len(self.candidates)
@@ -43,6 +49,13 @@ class ProblemSpace:
         """The schedule in `row`."""
         found: Schedule = self.space.schedule(row)
         return found
+
+    def prediction_s(self, schedule: Schedule) -> float:
+        """The model's seconds of `schedule`, of the list or not."""
+        row = self.row(schedule)
+        if row is not None:
+            return float(self.predicted_s[row])
+        return float(_predicted(self.problem, table_of([schedule]), self.target)[0])
 
     def row(self, schedule: Schedule) -> int | None:
         """The row of `schedule`, or None when the list has it not."""
@@ -66,10 +79,9 @@ def problem_space(
     space: Space[Any]
     if isinstance(target, HostDevice):
         space = host_space(problem, target)
-        predicted = host_model.predict_many(problem, space.table, target)
     else:
         space = gpu_space(problem, target)
-        predicted = alcop.predict_many(problem, space.table, target)
+    predicted = _predicted(problem, space.table, target)
     finite = np.isfinite(predicted) & (predicted > 0)
     if not finite.all():
         space, predicted = Space(problem, space.table.take(finite)), predicted[finite]
@@ -81,7 +93,14 @@ def problem_space(
     knobs, fixed = _knobs(space)
     orders = _orders(problem, space, target, knobs, predicted)
     candidates = Candidates(knobs, log_prior, _derived(problem, space), orders)
-    return ProblemSpace(problem, target, space, candidates, predicted, fixed)
+    untuned = host_rule.rule(problem, target) if isinstance(target, HostDevice) else None
+    return ProblemSpace(problem, target, space, candidates, predicted, fixed, untuned)
+
+
+def _predicted(problem: Problem, table: ScheduleTable[Any], target: Device | HostDevice) -> Floats:
+    if isinstance(target, HostDevice):
+        return host_model.predict_many(problem, table, target)
+    return alcop.predict_many(problem, table, target)
 
 
 def _knobs(space: Space[Any]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:

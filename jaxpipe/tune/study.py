@@ -23,6 +23,7 @@ from optuna.trial import Trial, TrialState
 from jaxpipe import tuned
 from jaxpipe.errors import TuningError
 from jaxpipe.records import Record
+from jaxpipe.schedule import Schedule
 from jaxpipe.tune import told
 from jaxpipe.tune.finals import winner_of
 from jaxpipe.tune.job import Crew, Executor, Job, Outcome
@@ -132,11 +133,9 @@ class Study:
     def _take_in_leftovers(self) -> None:
         """File what workers finished after the tuner that asked for it had died."""
         for job, outcome in self.crew.leftovers():
-            rows = [self.space.row(schedule) for schedule in job.schedules]
             self.ledger.append(
-                told.record_of(self.space, row, self.executor, outcome, index)
-                for index, row in enumerate(rows)
-                if row is not None
+                told.record_of(self.space, schedule, self.executor, outcome, index)
+                for index, schedule in enumerate(job.schedules)
             )
         self.crew.confirm_leftovers()
 
@@ -251,15 +250,15 @@ class Study:
             self._fail(trial.number)
             return True
         self._running[trial.number] = trial, row
-        self.crew.submit(self._job(trial.number, [row]))
+        self.crew.submit(self._job(trial.number, [self.space.schedule(row)]))
         return True
 
-    def _job(self, number: int, rows: list[int]) -> Job:
+    def _job(self, number: int, schedules: list[Schedule]) -> Job:
         return Job(
             number,
             self.space.problem,
             self.executor,
-            tuple(self.space.schedule(row) for row in rows),
+            tuple(schedules),
             "trial" if number >= 0 else "final",
             self.arch,
             self._best_speedup(),
@@ -269,7 +268,7 @@ class Study:
     def _take(self, outcome: Outcome) -> None:
         """Ledger first, then the study: what was measured outlives whatever comes now."""
         trial, row = self._running.pop(outcome.number)
-        record = told.record_of(self.space, row, self.executor, outcome)
+        record = told.record_of(self.space, self.space.schedule(row), self.executor, outcome)
         self.ledger.append([record])
         self.crew.confirm(outcome)
         measured = record.measurement
@@ -345,7 +344,7 @@ class Study:
         rows = told.best_rows(self._trials(TrialState.COMPLETE), self.space, FINALISTS)
         if not rows:
             raise TuningError(self._all_failed(ended))
-        records = [] if ended == "interrupted" else self._finals(rows)
+        records = [] if ended == "interrupted" else self._finals(self._finalists(rows))
         winner = winner_of(records) or self._recorded(rows[0])
         tuned.update(self.table, tuned.Table.of([winner]))
         done = self._done()
@@ -353,19 +352,25 @@ class Study:
         failures = dict(collections.Counter(str(t.user_attrs["status"]) for t in failed))
         return Tuning(self.space.problem.key, winner, len(done), failures, ended)
 
-    def _finals(self, rows: list[int]) -> list[Record]:
-        """Records of the best rows, measured again side by side with XLA.
+    def _finalists(self, rows: list[int]) -> list[Schedule]:
+        """The best rows, and what would serve untuned: a record must not make a product slower."""
+        best = [self.space.schedule(row) for row in rows]
+        untuned = self.space.untuned
+        return best if untuned is None or untuned in best else [*best, untuned]
+
+    def _finals(self, schedules: list[Schedule]) -> list[Record]:
+        """Records of finalists, measured again side by side with XLA.
 
         When that costs the measuring process its life, each is measured alone.
         """
-        self.crew.submit(self._job(NUMBER_OF_FINALS, rows))
+        self.crew.submit(self._job(NUMBER_OF_FINALS, schedules))
         outcome = self.crew.collect()
         lost = {m.status for m in outcome.measurements} & {"crashed", "timeout"}
-        if lost and len(rows) > 1:
-            return [record for row in rows for record in self._finals([row])]
+        if lost and len(schedules) > 1:
+            return [record for one in schedules for record in self._finals([one])]
         records = [
-            told.record_of(self.space, row, self.executor, outcome, index)
-            for index, row in enumerate(rows)
+            told.record_of(self.space, schedule, self.executor, outcome, index)
+            for index, schedule in enumerate(schedules)
         ]
         self.ledger.append(records)
         self.crew.confirm(outcome)

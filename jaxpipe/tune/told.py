@@ -15,6 +15,7 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from jaxpipe.records import Measurement, Record
+from jaxpipe.schedule import Schedule
 from jaxpipe.tune.job import Executor, Outcome
 from jaxpipe.tune.problem_space import ProblemSpace
 from jaxpipe.version import VERSION
@@ -72,7 +73,7 @@ def attributes(record: Record) -> dict[str, Any]:
 
 
 def record_of(
-    space: ProblemSpace, row: int, executor: Executor, outcome: Outcome, index: int = 0
+    space: ProblemSpace, schedule: Schedule, executor: Executor, outcome: Outcome, index: int = 0
 ) -> Record:
     """The ledger record of one schedule of an outcome."""
     versions = current_versions() | dict(outcome.versions)
@@ -82,9 +83,9 @@ def record_of(
         space.problem.key,
         executor,
         space.target.name,
-        space.schedule(row),
+        schedule,
         outcome.measurements[index],
-        float(space.predicted_s[row]),
+        space.prediction_s(schedule),
         outcome.resources,
         tuple(sorted(versions.items())),
     )

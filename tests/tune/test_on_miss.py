@@ -38,6 +38,6 @@ def test_a_miss_is_tuned_once_and_filed(capfd):
     assert filed.measurement.baseline_s, "XLA is measured beside the winner"
     assert "JAXPIPE_ON_MISS=tune: matmul 48x64x32" in capfd.readouterr().err
     finals = len(Ledger(default_path(name)).read()) - TRIALS
-    assert 1 <= finals <= TRIALS
+    assert 1 <= finals <= TRIALS + 1, "finalists, and what would serve untuned"
     assert lowered() == first
     assert "JAXPIPE_ON_MISS" not in capfd.readouterr().err

@@ -69,7 +69,8 @@ def test_the_winner_is_near_the_optimum_and_filed(tmp_path):
 def test_every_trial_and_finalist_is_in_the_ledger_losers_included(tmp_path):
     study_of(tmp_path, ReplayCrew(SPACE, recording(fails=[0, 1, 2])), "grid").run(Budget(12))
     records = Ledger(tmp_path / "ledger.jsonl").read()
-    assert len(records) == 12 + 5
+    assert len(records) == 12 + 5 + 1
+    assert records[-1].schedule == SPACE.untuned, "what would serve untuned is a finalist too"
     assert [r.measurement.status for r in records[:3]] == ["launch_failed"] * 3
     assert all(r.predicted_s > 0 for r in records)
 
