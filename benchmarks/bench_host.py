@@ -44,6 +44,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--group", action="append", choices=GROUPS, help="repeatable (default: all)")
     p.add_argument("--shape", default="", help="only cases whose name contains this")
     p.add_argument("--fused", action="store_true", help="bias + gelu instead of the plain product")
+    p.add_argument(
+        "--prepack", action="store_true", help="our weights packed before (products that can be)"
+    )
     p.add_argument("--threads", type=int, help="cores to use (default: all that are allowed)")
     p.add_argument("--rounds", type=int, default=9, help="paired rounds a case (default 9)")
     p.add_argument("--limit", type=float, default=12.0, help="seconds a case may take (12)")
@@ -64,6 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     threads = bind(args.threads)
     from benchmarks import host_cases
+    from jaxpipe.problem import Epilogue
 
     cases = host_cases.QUICK if args.quick else host_cases.ALL
     groups = args.group or GROUPS
@@ -73,6 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(HEADER)
     for dtype in dtypes:
         for case in cases:
+            if args.prepack and not host_cases.can_prepack(case.build(dtype, Epilogue())):
+                continue
             row = run(case, dtype, threads, args)
             print(text(row), flush=True)
             rows.append(row)
@@ -103,17 +109,20 @@ def run(case: Any, dtype: str, threads: int, args: argparse.Namespace) -> dict[s
     from jaxpipe.schedule import HostSchedule
 
     problem = case.build(dtype, host_cases.FUSED if args.fused else Epilogue())
-    schedule = rule(args.rule)(problem)
+    schedule = rule("packed" if args.prepack else args.rule)(problem)
     if args.schedule:
         schedule = HostSchedule.parse(args.schedule, schedule)
     arrays = host_cases.operands(problem)
-    functions = candidates(problem, schedule, arrays, not args.no_others)
+    functions = candidates(problem, schedule, arrays, args)
     wrong = host_cases.error(problem, functions["jaxpipe"](), arrays)
     plan = paired.RoundPlan(rounds=args.rounds, limit_s=args.limit)
     if args.processor_time:
         plan = replace(plan, clock=time.process_time, max_load=math.inf)
     peak = _native.host_peak_flops(0.02, threads)
     rounds = paired.measure(functions, plan)
+    others = {} if args.no_others else other_libraries(problem, arrays)
+    if others:  # afterwards: their threads go on spinning between calls
+        rounds.seconds |= paired.measure(others, plan).seconds
     peak = max(peak, _native.host_peak_flops(0.02, threads))
     return {
         "kind": "host",
@@ -121,7 +130,7 @@ def run(case: Any, dtype: str, threads: int, args: argparse.Namespace) -> dict[s
         "group": case.group,
         "problem": problem.key,
         "dtype": dtype,
-        "variant": "bias+gelu" if args.fused else "plain",
+        "variant": ("bias+gelu" if args.fused else "plain") + (" prepacked" * args.prepack),
         "threads": threads,
         "flops": problem.flops,
         "schedule": schedule.to_json(),
@@ -143,30 +152,45 @@ def run(case: Any, dtype: str, threads: int, args: argparse.Namespace) -> dict[s
 def rule(name: str) -> Callable[[Any], Any]:
     """Who chooses schedules: what a user gets, or the rule that needs no model."""
     from jaxpipe import choose
+    from jaxpipe.model import host_rule
     from jaxpipe.runtime import host
+    from jaxpipe.target import host_device
 
     if name == "default":
         return host.default_schedule
+    if name == "packed":
+        return lambda problem: host_rule.packed_rule(problem, host_device())
     return lambda problem: choose.choose(problem, executor="host").schedule
 
 
 def candidates(
-    problem: Any, schedule: Any, arrays: Sequence[Any], others: bool
+    problem: Any, schedule: Any, arrays: Sequence[Any], args: argparse.Namespace
 ) -> dict[str, Callable[[], Any]]:
     """Functions without arguments, XLA first and ours second."""
     import jax
 
+    import jaxpipe
     from benchmarks import host_cases
 
     device = [jax.device_put(a) for a in arrays]
-    xla, ours = host_cases.xla_function(problem), host_cases.our_function(problem, schedule)
-    functions: dict[str, Callable[[], Any]] = {
+    xla = host_cases.xla_function(problem)
+    ours = host_cases.our_function(problem, schedule, args.prepack)
+    mine = list(device)
+    if args.prepack:
+        mine[1] = jaxpipe.prepack(device[1]).data
+    return {
         "xla": lambda: xla(*device).block_until_ready(),
-        "jaxpipe": lambda: ours(*device).block_until_ready(),
+        "jaxpipe": lambda: ours(*mine).block_until_ready(),
     }
-    if others and problem.epilogue.is_identity and hasattr(problem, "lhs"):
-        functions |= host_cases.other_libraries(problem, arrays)
-    return functions
+
+
+def other_libraries(problem: Any, arrays: Sequence[Any]) -> dict[str, Callable[[], Any]]:
+    """numpy and PyTorch on plain products; nothing for what they do not fuse."""
+    from benchmarks import host_cases
+
+    if problem.epilogue.is_identity and hasattr(problem, "lhs"):
+        return host_cases.other_libraries(problem, arrays)
+    return {}
 
 
 def versions() -> dict[str, str]:

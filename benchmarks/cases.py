@@ -15,6 +15,7 @@ from benchmarks.models import bert as bert_model
 from benchmarks.models import gpt2 as gpt2_model
 from benchmarks.models import resnet as resnet_model
 from benchmarks.models import vgg as vgg_model
+from benchmarks.models.layers import packed_kernels
 from benchmarks.models.products import JAXPIPE, XLA, Products
 
 SENTENCES = pathlib.Path(__file__).parent / "data" / "sentences.txt"
@@ -23,8 +24,18 @@ SENTENCES = pathlib.Path(__file__).parent / "data" / "sentences.txt"
 COSINE = {"float32": 0.9999, "bfloat16": 0.999, "float16": 0.999}
 
 
-def bert(model: str, dtype: str, batch: int, length: int, implementation: str | None) -> Case:
-    """BERT sentence embeddings: real MiniLM weights, a folder, or random weights of a size."""
+def bert(
+    model: str,
+    dtype: str,
+    batch: int,
+    length: int,
+    implementation: str | None,
+    prepack: bool = False,
+) -> Case:
+    """BERT sentence embeddings: real MiniLM weights, a folder, or random weights of a size.
+
+    prepack: what a server would do once: weights in `dtype` for both sides, packed for ours.
+    """
     config, params, folder = _bert_weights(model)
     tokens, mask = (
         tokenize(folder, batch, length)
@@ -32,12 +43,23 @@ def bert(model: str, dtype: str, batch: int, length: int, implementation: str | 
         else (random_tokens(config.vocabulary, batch, length), jnp.ones((batch, length), jnp.int32))
     )
     params = jax.tree.map(jnp.asarray, params)
+    packed = packed_kernels(params, dtype) if prepack else None
+    if prepack:
+        params = jax.tree_util.tree_map_with_path(
+            lambda path, w: w.astype(dtype) if path[-1].key == "kernel" else w, params
+        )
 
     def build(products: Products) -> Callable[..., jax.Array]:
         encoder = bert_model.Bert(config, products, jnp.dtype(dtype))
-        return lambda params, tokens, mask: bert_model.embed(encoder, params, tokens, mask)
 
-    name = f"bert {pathlib.Path(model).name} {dtype} batch {batch} x {length} tokens"
+        def embed(params: Any, packed: Any, tokens: jax.Array, mask: jax.Array) -> jax.Array:
+            packed = packed if products is JAXPIPE else None
+            return bert_model.embed(encoder, params, tokens, mask, packed)
+
+        return embed
+
+    packs = " prepacked" if prepack else ""
+    name = f"bert {pathlib.Path(model).name} {dtype} batch {batch} x {length} tokens{packs}"
     # 4 linear products a layer for attention, 2 for attention itself, 2 for the MLP
     products = 8 * config.layers
     return Case(
@@ -45,7 +67,7 @@ def bert(model: str, dtype: str, batch: int, length: int, implementation: str | 
         dtype=dtype,
         ours=build(JAXPIPE),
         xla=build(XLA),
-        arguments=(params, tokens, mask),
+        arguments=(params, packed, tokens, mask),
         tolerance=Tolerance(cosine=COSINE[dtype]),
         expected_products=products,
         implementation=implementation,

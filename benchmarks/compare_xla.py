@@ -59,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--size", type=int, help="tokens a row, or pixels a side")
     p.add_argument("--blocks", type=int, default=15, help="paired samples (default 15)")
     p.add_argument("--implementation", choices=("cuda", "host", "interpret"), help="force one")
+    p.add_argument("--prepack", action="store_true", help="bert: pack the weights once, before")
     p.add_argument("--json", type=pathlib.Path, help="append one JSON row a dtype to this file")
     return p
 
@@ -68,9 +69,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     row = CASES[args.case]
     model, batch, size = args.model or row.model, args.batch or row.batch, args.size or row.size
+    if args.prepack and args.case != "bert":
+        parser().error(f"--prepack is for bert, got {args.case}")
+    extra = {"prepack": True} if args.prepack else {}
     outcomes = []
     for dtype in args.dtype or DTYPES[:2]:
-        case = row.build(model, dtype, batch, size, args.implementation)
+        case = row.build(model, dtype, batch, size, args.implementation, **extra)
         outcomes.append(compare(case, blocks=args.blocks))
         print(outcomes[-1].text())
     if args.json:

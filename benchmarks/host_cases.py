@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxpipe.ops import packing
 from jaxpipe.problem import Conv2d, Epilogue, Matmul, Problem
 from jaxpipe.runtime import host
 from jaxpipe.schedule import HostSchedule
@@ -114,13 +115,20 @@ def xla_function(problem: Problem) -> Callable[..., jax.Array]:
     return jax.jit(product if problem.epilogue.is_identity else fused)
 
 
-def our_function(problem: Problem, schedule: HostSchedule) -> Callable[..., jax.Array]:
-    """The same by csrc/host, jitted."""
+def our_function(
+    problem: Problem, schedule: HostSchedule, is_packed: bool = False
+) -> Callable[..., jax.Array]:
+    """The same by csrc/host, jitted; is_packed: rhs is the data of `jaxpipe.prepack(rhs)`."""
 
     def run(lhs: jax.Array, rhs: jax.Array, bias: jax.Array | None = None) -> jax.Array:
-        return host.call(problem, schedule, lhs, rhs, bias)[0]
+        return host.call(problem, schedule, lhs, rhs, bias, is_packed=is_packed)[0]
 
     return jax.jit(run)
+
+
+def can_prepack(problem: Problem) -> bool:
+    """True for one matrix product whose weight this CPU's kernels read packed."""
+    return isinstance(problem, Matmul) and not problem.batch and problem.dtype in packing.words()[1]
 
 
 def error(problem: Problem, got: jax.Array, arrays: tuple[np.ndarray, ...]) -> float:

@@ -20,8 +20,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+from benchmarks import host_report  # noqa: E402
+
 RESULTS = ROOT / "benchmarks" / "results"
-DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "compiler.md")
+DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "compiler.md", ROOT / "docs" / "host.md")
 Row = dict[str, Any]
 
 
@@ -125,12 +130,20 @@ def gpu_programs() -> str:
     return "\n".join(lines)
 
 
+def host_rows() -> list[Row]:
+    """What bench_host.py measured last of every case."""
+    return host_report.latest(rows("host.jsonl"))
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "demo": demo,
     "models": models,
     "compile_time": compile_time,
     "hopper_sass": hopper_sass,
     "gpu_programs": gpu_programs,
+    "host_summary": lambda: host_report.summary(host_rows()),
+    "host_products": lambda: host_report.products(host_rows()),
+    "host_one_thread": lambda: host_report.one_thread(host_rows()),
 }
 
 

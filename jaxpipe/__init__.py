@@ -7,6 +7,7 @@ from jaxpipe.ops.coverage import coverage
 from jaxpipe.ops.dot import dot_general, einsum
 from jaxpipe.ops.export import EXPORT_CHECKS
 from jaxpipe.ops.options import options
+from jaxpipe.ops.packing import Packed, prepack
 from jaxpipe.ops.products import conv, dot
 from jaxpipe.ops.quantized import quantized_dot
 from jaxpipe.ops.scales import quantize
@@ -14,6 +15,7 @@ from jaxpipe.version import VERSION as __version__
 
 __all__ = [
     "EXPORT_CHECKS",
+    "Packed",
     "__version__",
     "accelerate",
     "conv",
@@ -24,6 +26,7 @@ __all__ = [
     "dot_general",
     "einsum",
     "options",
+    "prepack",
     "quantize",
     "quantized_dot",
 ]

@@ -80,6 +80,7 @@ SETTINGS: dict[str, Setting] = {
         Setting("JAXPIPE_MISS_TRIALS", "16", _positive, "trials of one such search"),
         Setting("JAXPIPE_MISS_SECONDS", "20", _positive, "seconds after which such a search starts no trial"),
         Setting("JAXPIPE_HOST_THREADS", "", _optional, "cap on the threads of one host product; empty: XLA's pool"),
+        Setting("JAXPIPE_PACKED_MB", "1024", _positive, "megabytes of packed constants that options(pack_constants=True) keeps"),
         Setting("JAXPIPE_INTERPRET_CHECKS", "1", _flag, "hazard checks in implementation='interpret'"),
         Setting("JAXPIPE_INTERPRET_MODE", "late,ascending,0", str, "landing,order,seed of the interpreter"),
         Setting("JAXPIPE_COMPILE_JOBS", str(os.cpu_count() or 1), _positive, "kernels compiled at once"),

@@ -111,9 +111,15 @@ class Bert(nn.Module):
         return x
 
 
-def embed(model: Bert, params: Any, tokens: jax.Array, attention_mask: jax.Array) -> jax.Array:
-    """Mean of the hidden states under the mask, scaled to unit length: float32 [batch, hidden]."""
-    hidden = model.apply({"params": params}, tokens, attention_mask).astype(jnp.float32)
+def embed(
+    model: Bert, params: Any, tokens: jax.Array, attention_mask: jax.Array, packed: Any = None
+) -> jax.Array:
+    """Mean of the hidden states under the mask, scaled to unit length: float32 [batch, hidden].
+
+    packed: `layers.packed_kernels(params, dtype)`, to multiply with those.
+    """
+    variables = {"params": params} | ({} if packed is None else {"packed": packed})
+    hidden = model.apply(variables, tokens, attention_mask).astype(jnp.float32)
     weight = attention_mask[..., None].astype(jnp.float32)
     mean = (hidden * weight).sum(1) / weight.sum(1)
     return mean / jnp.linalg.norm(mean, axis=-1, keepdims=True)

@@ -1,4 +1,7 @@
-"""What the models share: Linear with a fused epilogue, layer normalisation, initialisation."""
+"""What the models share: Linear with a fused epilogue, layer normalisation, initialisation.
+
+Kernels may come packed, in a collection "packed" beside "params": `packed_kernels` makes it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+import jaxpipe
 from benchmarks.models.products import Products
 
 HEAD_AXES = (((3,), (3,)), ((0, 2), (0, 2)))  # q[b,t,h,d] k[b,s,h,d] -> scores[b,h,t,s]
@@ -23,17 +27,22 @@ class Linear(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, residual: jax.Array | None = None) -> jax.Array:
-        kernel = self.param(
-            "kernel", nn.initializers.normal(0.02), (x.shape[-1], self.features), jnp.float32
-        )
+        kernel = self._kernel(x)
         bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
         return self.products.dot(
             x,
-            kernel.astype(x.dtype),
+            kernel,
             bias=bias.astype(x.dtype),
             activation=self.activation,
             residual=residual,
         )
+
+    def _kernel(self, x: jax.Array) -> Any:
+        if self.has_variable("packed", "kernel"):
+            return self.get_variable("packed", "kernel")
+        shape = (x.shape[-1], self.features)
+        kernel = self.param("kernel", nn.initializers.normal(0.02), shape, jnp.float32)
+        return kernel.astype(x.dtype)
 
 
 def init_on_images(model: nn.Module, size: int, seed: int) -> Any:
@@ -55,3 +64,14 @@ class Norm(nn.Module):
         variance = jnp.square(wide - mean).mean(-1, keepdims=True)
         normal = (wide - mean) * jax.lax.rsqrt(variance + self.epsilon)
         return (normal * scale + bias).astype(x.dtype)
+
+
+def packed_kernels(params: Any, dtype: Any) -> dict[str, Any]:
+    """The collection "packed" of `params`: every matrix "kernel" in `dtype`, prepacked once."""
+    found: dict[str, Any] = {}
+    for name, value in params.items():
+        if isinstance(value, dict):
+            found[name] = packed_kernels(value, dtype)
+        elif name == "kernel" and value.ndim == 2:
+            found[name] = jaxpipe.prepack(value.astype(dtype))
+    return {name: value for name, value in found.items() if value != {}}

@@ -56,6 +56,7 @@ enum Field : size_t {
   kPadLeft,
   kDilationH,
   kDilationW,
+  kPackedCols,  // columns of a panel of a packed rhs, 0: rhs is not packed
   kNumFields,
 };
 
@@ -114,6 +115,32 @@ Status FillOperand(const char* name, const HostBuffer& buffer, const int64_t* st
   return InvalidArgument(std::string("jaxpipe_host_gemm: ") + name + " has " +
                          std::to_string(buffer.elements) +
                          " elements, its layout reaches element " + std::to_string(last));
+}
+
+// The whole rhs as panels: their width and words are those of the kernels that will run.
+Status FillPackedRhs(const int64_t* c, HostCall* call) {
+  const HostBuffer& buffer = call->operands[1];
+  host::Gemm& gemm = call->gemm;
+  const int64_t cols = call->kernels->panel_cols;
+  const bool is_pair = buffer.dtype == host::DType::kBF16 && call->kernels->has_bf16;
+  if (c[kPackedCols] != cols || (buffer.dtype != host::DType::kF32 && !is_pair)) {
+    return InvalidArgument("jaxpipe_host_gemm: the weights were packed for panels of " +
+                           std::to_string(c[kPackedCols]) + " columns on another CPU; the " +
+                           call->kernels->isa + " kernels here take " + std::to_string(cols) +
+                           (is_pair || buffer.dtype == host::DType::kF32 ? "" : " of float32") +
+                           ": call jaxpipe.prepack on the machine that runs the program");
+  }
+  const int64_t per_word = is_pair ? 2 : 1;
+  const int64_t elements =
+      (gemm.n + cols - 1) / cols * cols * ((gemm.k + per_word - 1) / per_word) * per_word;
+  if (buffer.elements != elements) {
+    return Mismatch("the packed weights' size", buffer.elements, elements);
+  }
+  gemm.rhs.data = buffer.data;
+  gemm.rhs.dtype = buffer.dtype;
+  gemm.rhs.row_stride = gemm.n;
+  gemm.is_rhs_packed = true;
+  return Status();
 }
 
 Status FillImage(const int64_t* c, HostCall* call) {
@@ -212,6 +239,11 @@ Status DecodeHostCall(const int64_t* c, size_t size, HostCall* call) {
     return Mismatch("the config's length", static_cast<int64_t>(size), kNumFields);
   }
   JAXPIPE_RETURN_IF_ERROR(CheckWords(c));
+  call->kernels = c[kIsa] == 0 ? host::BestKernels() : host::KernelsNamed(kIsaNames[c[kIsa]]);
+  if (call->kernels == nullptr) {
+    return InvalidArgument(std::string("this CPU or this build of jaxpipe has no ") +
+                           kIsaNames[c[kIsa]] + " kernels: leave HostSchedule.isa at 'auto'");
+  }
   const size_t operands = 2 + (c[kBiasKind] != 0) + (c[kHasResidual] != 0);
   if (call->operands.size() != operands) {
     return Mismatch("the number of operands", static_cast<int64_t>(call->operands.size()),
@@ -235,16 +267,15 @@ Status DecodeHostCall(const int64_t* c, size_t size, HostCall* call) {
     JAXPIPE_RETURN_IF_ERROR(FillOperand("lhs", call->operands[0], c + kLhsRowStride, gemm.batch,
                                         gemm.m, gemm.k, &gemm.lhs));
   }
-  JAXPIPE_RETURN_IF_ERROR(FillOperand("rhs", call->operands[1], c + kRhsRowStride, gemm.batch,
-                                      gemm.k, gemm.n, &gemm.rhs));
+  if (c[kPackedCols] != 0) {
+    JAXPIPE_RETURN_IF_ERROR(FillPackedRhs(c, call));
+  } else {
+    JAXPIPE_RETURN_IF_ERROR(FillOperand("rhs", call->operands[1], c + kRhsRowStride, gemm.batch,
+                                        gemm.k, gemm.n, &gemm.rhs));
+  }
   JAXPIPE_RETURN_IF_ERROR(FillResult(*call, 0, gemm, &gemm.out));
   JAXPIPE_RETURN_IF_ERROR(FillEpilogue(c, call));
   FillSchedule(c, &call->schedule);
-  call->kernels = c[kIsa] == 0 ? host::BestKernels() : host::KernelsNamed(kIsaNames[c[kIsa]]);
-  if (call->kernels == nullptr) {
-    return InvalidArgument(std::string("this CPU or this build of jaxpipe has no ") +
-                           kIsaNames[c[kIsa]] + " kernels: leave HostSchedule.isa at 'auto'");
-  }
   return Status();
 }
 

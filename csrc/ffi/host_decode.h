@@ -14,7 +14,7 @@
 
 namespace jaxpipe {
 
-inline constexpr int64_t kHostConfigVersion = 1;
+inline constexpr int64_t kHostConfigVersion = 2;
 
 struct HostBuffer {
   void* data = nullptr;

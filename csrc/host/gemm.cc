@@ -46,7 +46,9 @@ class Call {
   int64_t PanelBytes(int64_t k) const {
     return CeilDiv(k, p_.per_word) * p_.kernels->panel_cols * 4;
   }
-  int64_t RhsBatchBytes() const { return p_.panels * PanelBytes(p_.gemm.k); }
+  int64_t RhsBatchBytes() const {
+    return p_.gemm.is_rhs_packed ? 0 : p_.panels * PanelBytes(p_.gemm.k);
+  }
 
   void RunItem(int phase, int64_t index);
   Item ItemAt(int64_t index) const;
@@ -67,8 +69,9 @@ class Call {
   }
 
   const Plan& p_;
-  char* lhs_ = nullptr;  // kSharedCopy: rows of words, [batch][m]
-  char* rhs_ = nullptr;  // shared_rhs: panels, [batch][panel][step][column]
+  char* lhs_ = nullptr;        // kSharedCopy: rows of words, [batch][m]
+  char* packed_ = nullptr;     // the panels that phase 0 packs
+  const char* rhs_ = nullptr;  // shared_rhs: panels, [batch][panel][step][column]
   std::atomic<bool> out_of_memory_{false};
 };
 
@@ -79,8 +82,10 @@ Status Call::Run(TaskPool* pool) {
     lhs_ = Bytes(ThreadScratch(ScratchSlot::kLhs, p_.batches * LhsBatchBytes()));
     preparation += LhsChunks();
   }
-  if (p_.shared_rhs) {
-    rhs_ = Bytes(ThreadScratch(ScratchSlot::kRhs, p_.batches * RhsBatchBytes()));
+  if (p_.gemm.is_rhs_packed) {
+    rhs_ = Bytes(p_.gemm.rhs.data);
+  } else if (p_.shared_rhs) {
+    rhs_ = packed_ = Bytes(ThreadScratch(ScratchSlot::kRhs, p_.batches * RhsBatchBytes()));
     preparation += p_.batches * p_.panels;
   }
   if ((p_.lhs_mode == LhsMode::kSharedCopy && lhs_ == nullptr) ||
@@ -111,7 +116,7 @@ void Call::RunItem(int phase, int64_t index) {
   }
   if (phase == 0) {
     const int64_t batch = index / p_.panels, panel = index % p_.panels;
-    char* dst = rhs_ + batch * RhsBatchBytes() + panel * PanelBytes(gemm.k);
+    char* dst = packed_ + batch * RhsBatchBytes() + panel * PanelBytes(gemm.k);
     return PackPanel(p_, batch, panel * p_.kernels->panel_cols, 0, gemm.k, dst);
   }
   const Item item = ItemAt(index);
@@ -259,8 +264,10 @@ void Call::AskForNextPanel(const Item& item, int64_t kb, int64_t t, int64_t tile
   if (p_.shared_rhs || p_.schedule.order != Order::kPanel || next >= gemm.n) return;
   if (gemm.rhs.col_stride != 1) return;
   const int64_t row_bytes = gemm.rhs.row_stride * SizeOf(gemm.rhs.dtype);
-  const int64_t first = kb * p_.block_k + args->k * t / tiles;
+  const int64_t k0 = kb * p_.block_k;
+  const int64_t first = k0 + args->k * t / tiles, last = k0 + args->k * (t + 1) / tiles;
   args->ahead = ElementAt(gemm, gemm.rhs, item.batch, first, next);
+  args->ahead_end = ElementAt(gemm, gemm.rhs, item.batch, last, next);
   const bool two_lines = p_.kernels->panel_cols * SizeOf(gemm.rhs.dtype) > kLine;
   args->ahead_second_bytes = two_lines ? kLine : row_bytes;
   args->ahead_step_bytes = two_lines ? row_bytes : 2 * row_bytes;
@@ -314,6 +321,10 @@ void Call::ComputeStream(const Item& item, const Work& work) const {
 Status Validate(const Gemm& gemm) {
   if (gemm.image != nullptr && gemm.lhs.dtype == DType::kS8) {
     return InvalidArgument("the host executor has no int8 convolutions");
+  }
+  if (gemm.is_rhs_packed && (gemm.rhs.batch_stride[0] != 0 || gemm.rhs.batch_stride[1] != 0)) {
+    return InvalidArgument(
+        "a packed rhs is the same for every batch entry: its batch strides are 0");
   }
   for (const Operand* operand : {&gemm.lhs, &gemm.rhs}) {
     if (operand->row_stride != 1 && operand->col_stride != 1) {

@@ -36,8 +36,9 @@ struct TileArgs {
   int64_t out_row = 0;          // lanes from one out row to the next
   bool accumulate = false;      // start from out instead of zero
   // Lines to ask for while computing: ahead and ahead + ahead_second_bytes every four steps, ahead
-  // moving by ahead_step_bytes. nullptr: nothing.
+  // moving by ahead_step_bytes up to ahead_end.
   const char* ahead = nullptr;
+  const char* ahead_end = nullptr;
   int64_t ahead_second_bytes = 0;
   int64_t ahead_step_bytes = 0;
 };

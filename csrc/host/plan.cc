@@ -36,7 +36,7 @@ bool NativeWords(const Plan& plan) {
 
 bool CanStream(const Plan& plan) {
   const Gemm& gemm = plan.gemm;
-  return gemm.rhs.col_stride == 1 && gemm.m <= plan.kernels->stream_rows &&
+  return !gemm.is_rhs_packed && gemm.rhs.col_stride == 1 && gemm.m <= plan.kernels->stream_rows &&
          plan.kind != WordKind::kS16 && gemm.image == nullptr;
 }
 
@@ -93,7 +93,7 @@ Plan MakePlan(const Gemm& gemm, const Schedule& schedule, const Kernels& kernels
   plan.kind = KindOf(gemm.lhs.dtype, kernels);
   plan.per_word = plan.kind == WordKind::kF32 ? 1 : 2;
   plan.stream = schedule.path == Path::kStream && CanStream(plan);
-  plan.shared_rhs = !plan.stream && schedule.pack == PackWhere::kShared;
+  plan.shared_rhs = gemm.is_rhs_packed || (!plan.stream && schedule.pack == PackWhere::kShared);
   const bool raw_sums = plan.kind == WordKind::kS16 || gemm.out_dtype == DType::kF32;
   plan.direct_out = raw_sums && gemm.epilogue.IsIdentity();
   plan.tile_rows =

@@ -56,6 +56,9 @@ struct Gemm {
   Operand lhs;                   // [m, k]; only data and dtype count where `image` is set
   const Image* image = nullptr;  // lhs is a convolution's image
   Operand rhs;                   // [k, n]
+  // rhs.data is what PackPanel makes of the whole rhs, panel after panel, the same for every batch
+  // entry: [panel][step][column] words of the kernels that run this.
+  bool is_rhs_packed = false;
   void* out = nullptr;
   DType out_dtype = DType::kF32;
   Epilogue epilogue;

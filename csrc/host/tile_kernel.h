@@ -15,7 +15,7 @@ struct F32Words {
   using Operand = Simd::V;
   static Operand FromVector(Simd::V v) { return v; }
   static Acc Zero() { return Simd::Zero(); }
-  static Operand Panel(const char* p) { return Simd::LoadAligned(p); }
+  static Operand Panel(const char* p) { return Simd::Load(reinterpret_cast<const float*>(p)); }
   static Operand Lhs(const char* p) { return Simd::AsFloats(Simd::SetWord(p)); }
   static Operand LhsHalf(const char* p) { return Lhs(p); }
   static Acc MulAdd(Acc acc, Operand a, Operand b) { return Simd::Fma(a, b, acc); }
@@ -83,7 +83,7 @@ void Tile(const TileArgs& args) {
   const char* ahead = args.ahead;
   int64_t steps = args.k / Words::kPerWord;
   for (; steps >= 4; steps -= 4) {
-    if (ahead != nullptr) {
+    if (ahead < args.ahead_end) {
       __builtin_prefetch(ahead, 0, 2);
       __builtin_prefetch(ahead + args.ahead_second_bytes, 0, 2);
       ahead += args.ahead_step_bytes;

@@ -77,6 +77,24 @@ def _takes_low_tiles(problem: Problem) -> bool:
     return problem.m > FEW_ROWS or problem.batch_size > 1 or _aliases(problem)
 
 
+def packed_rule(problem: Problem, host: HostDevice) -> HostSchedule:
+    """The schedule of `problem` when rhs comes packed: nothing is shared, so items may be small.
+
+    An item's rows fill at most half of L2, beside one panel; strips are as few panels as give every
+    thread enough items.
+    """
+    rows, panel = _tile_rows(host), host.kernels.panel_cols
+    size = 4 if problem.dtype == "float32" else 2
+    fits = max(2 * rows, host.l2_bytes // 2 // (size * max(1, problem.k)) // rows * rows)
+    m = problem.m * problem.batch_size
+    block_m = 0 if m <= fits else _round_up(-(-m // -(-m // fits)), rows)
+    panels = -(-problem.n // panel) * -(-m // (block_m or max(1, m)))
+    each = max(1, min(8, panels // (STRIPS_A_THREAD * host.threads)))
+    return HostSchedule(
+        rows=rows, strip=each * panel, block_m=block_m, pack="shared", copy_lhs=_aliases(problem)
+    )
+
+
 def _block_k(problem: Problem) -> int:
     """FLOAT_BLOCK_K of long float32 products; 0, one pass, of others (16 bits: not measured)."""
     is_long = problem.dtype == "float32" and problem.k > FLOAT_K

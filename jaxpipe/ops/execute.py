@@ -109,7 +109,9 @@ def _select(
     """Plan and serve; a JaxpipeError of either is why this executor does not."""
     bias, _ = fusion.split(tuple(types[2:]))
     plan = spec.plan(fusion, types[0], types[1], bias, executor.able(spec.options, place.devices))
-    served = executor.serve(plan.problem, spec.options, place.devices)
+    serve = executor.serve_packed if plan.is_packed else executor.serve
+    assert serve is not None, executor
+    served = serve(plan.problem, spec.options, place.devices)
     _require_faster(served, spec)
     site = Site(spec.op, str(plan.problem), executor.name, served.schedule, served.source)
     return Selection(site, plan, served)

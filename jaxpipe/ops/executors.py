@@ -17,12 +17,14 @@ from jaxpipe.choose import choose
 from jaxpipe.compiler import compile_kernel
 from jaxpipe.errors import TuningError, UnsupportedError
 from jaxpipe.kernel import BufferRole
+from jaxpipe.model import host_rule
 from jaxpipe.ops.options import Implementation, Options
 from jaxpipe.ops.plan import FLOAT8, Abilities
 from jaxpipe.problem import Problem
 from jaxpipe.records import Record
 from jaxpipe.runtime import device, host, launch, targets
 from jaxpipe.schedule import GpuSchedule, HostSchedule
+from jaxpipe.target import host_device
 
 Operands = Mapping[BufferRole, Any]
 Devices = tuple[Any, ...]
@@ -40,20 +42,24 @@ class Served:
     xla_wins: bool = False
 
 
+Serve = Callable[[Problem, Options, Devices], Served]
+
+
 @dataclass(frozen=True, slots=True)
 class Executor:
     """Something that runs Problems on these platforms.
 
     able and serve say what its kernels can, and make the kernel of a problem, under the caller's
-    options and for the program's devices. remedy ends the error of a caller who insists on another
-    platform.
+    options and for the program's devices; serve_packed makes the one that reads packed weights.
+    remedy ends the error of a caller who insists on another platform.
     """
 
     name: Implementation
     platforms: tuple[str, ...]
     able: Callable[[Options, Devices], Abilities]
-    serve: Callable[[Problem, Options, Devices], Served]
+    serve: Serve
     remedy: str
+    serve_packed: Serve | None = None
 
 
 def _serve_host(problem: Problem, options: Options, devices: Devices) -> Served:
@@ -65,8 +71,22 @@ def _serve_host(problem: Problem, options: Options, devices: Devices) -> Served:
     return Served(call, str(choice.schedule), choice.source, choice.xla_wins)
 
 
-def _call_host(problem: Problem, schedule: HostSchedule, operands: Operands) -> tuple[Any, ...]:
-    return host.call(problem, schedule, *(operands.get(role) for role in ROLES))
+def _serve_packed(problem: Problem, options: Options, devices: Devices) -> Served:
+    """By rule, unless the caller fixes the schedule: records are of weights that are packed in the
+    call."""
+    if isinstance(options.schedule, HostSchedule):
+        schedule, source = options.schedule, "explicit"
+    else:
+        schedule, source = host_rule.packed_rule(problem, host_device()), "rule"
+    call = functools.partial(_call_host, problem, schedule, is_packed=True)
+    return Served(call, f"{schedule} on packed weights", source)
+
+
+def _call_host(
+    problem: Problem, schedule: HostSchedule, operands: Operands, is_packed: bool = False
+) -> tuple[Any, ...]:
+    lhs, rhs, bias, residual = (operands.get(role) for role in ROLES)
+    return host.call(problem, schedule, lhs, rhs, bias, residual, is_packed)
 
 
 def _able_gpu(options: Options, devices: Devices) -> Abilities:
@@ -75,7 +95,7 @@ def _able_gpu(options: Options, devices: Devices) -> Abilities:
 
 
 def _able_host(options: Options, devices: Devices) -> Abilities:
-    return Abilities(has_patches=True)
+    return Abilities(has_patches=True, has_packed=True)
 
 
 def _serve_gpu(
@@ -120,7 +140,7 @@ EXECUTORS: dict[str, Executor] = {
     for e in (
         Executor(
             "host", ("cpu",), _able_host, _serve_host,
-            "compile it for the CPU, or use implementation='cuda' on a GPU",
+            "compile it for the CPU, or use implementation='cuda' on a GPU", _serve_packed,
         ),
         Executor(
             "cuda", ("cuda",), _able_gpu, functools.partial(_serve_gpu, "cuda"),

@@ -20,18 +20,19 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from jaxpipe.errors import ProblemError
-from jaxpipe.ops import compat, epilogue, partition
+from jaxpipe.ops import compat, epilogue, packing, partition
 from jaxpipe.ops import conv as convolution
 from jaxpipe.ops import dot as plain
 from jaxpipe.ops.conv_spec import ConvSpec
 from jaxpipe.ops.dot_spec import DotSpec
 from jaxpipe.ops.epilogue import Fusion
+from jaxpipe.ops.packed_spec import PackedSpec
 from jaxpipe.ops.specs import Spec
 
 
 def product(spec: Spec, fusion: Fusion, lhs: Any, rhs: Any, *extras: Any) -> list[Any]:
     """[y] or [y, pre-activation] of arrays; checks the shapes of bias and residual."""
-    if fusion.is_identity:
+    if fusion.is_identity and not isinstance(spec, PackedSpec):
         return [bare(spec, lhs, rhs)]
     bias, residual = fusion.split(extras)
     out = spec.result_type(jax.typeof(lhs), jax.typeof(rhs))
@@ -68,6 +69,8 @@ def bare(spec: Spec, lhs: Any, rhs: Any) -> Any:
             return plain.bind(lhs, rhs, spec)
         case ConvSpec():
             return convolution.bind(lhs, rhs, spec)
+        case PackedSpec():
+            return plain.bind(lhs, packing.unpack(rhs, spec.shape), spec.dense)
 
 
 def _bind(*operands: Any, spec: Spec, fusion: Fusion) -> list[Any]:
@@ -162,11 +165,23 @@ def _transpose(
 
 
 def _product_cotangents(g: Any, lhs: Any, rhs: Any, spec: Spec) -> list[Any]:
+    if isinstance(spec, PackedSpec):
+        return _packed_cotangents(g, lhs, rhs, spec)
     module: Any = plain if isinstance(spec, DotSpec) else convolution
     if compat.is_linear_operand(lhs):
         return [module.transpose_lhs(g, lhs, rhs, spec=spec, mark=None), None]
     if compat.is_linear_operand(rhs):
         return [None, module.transpose_rhs(g, lhs, rhs, spec=spec, mark=None)]
+    return [None, None]
+
+
+def _packed_cotangents(g: Any, lhs: Any, rhs: Any, spec: Spec) -> list[Any]:
+    if compat.is_linear_operand(lhs):
+        of_lhs = jax.linear_transpose(lambda x: bare(spec, x, rhs), lhs.aval)
+        return [of_lhs(g)[0], None]
+    if compat.is_linear_operand(rhs):
+        of_rhs = jax.linear_transpose(lambda w: bare(spec, lhs, w), rhs.aval)
+        return [None, of_rhs(g)[0]]
     return [None, None]
 
 
@@ -193,8 +208,9 @@ def _batch(
         return outs, [None] * len(outs)
     bias_dim, residual_dim = fusion.split(tuple(dims[2:]))
     products = dims[0] is not None or dims[1] is not None
+    products = products and not (isinstance(spec, PackedSpec) and dims[1] is not None)
     follows = bias_dim is None or (dims[0] is None and dims[1] is not None)
-    if not (isinstance(spec, DotSpec) and products and follows):
+    if isinstance(spec, ConvSpec) or not (products and follows):
         return _batch_unfused(args, dims, spec, fusion)
     lhs, rhs, *extras = args
     bias, residual = fusion.split(tuple(extras))
@@ -210,7 +226,7 @@ def _batch(
 
 
 def _map_bias(
-    bias: Any, dim: Any, spec: DotSpec, operands: Sequence[Any], dims: Sequence[Any],
+    bias: Any, dim: Any, spec: Spec, operands: Sequence[Any], dims: Sequence[Any],
     out: int, size: int,
 ) -> Any:  # fmt: skip
     """When rhs alone is mapped, the new dimension is one of the bias too."""

@@ -48,13 +48,15 @@ class Options:
 
     implementation: the executor. target: the device or architecture that kernels are made for
     when none is visible ("h200", "sm_80"). tuned: records that come before all others. schedule:
-    the schedule of every problem that admits it.
+    the schedule of every problem that admits it. pack_constants: `dot` prepacks weights that a
+    traced function closes over.
     """
 
     implementation: Implementation | None = None
     target: str | None = None
     tuned: Records | None = None
     schedule: Schedule | None = None
+    pack_constants: bool | None = None
 
     def __post_init__(self) -> None:
         check_implementation(self.implementation)
@@ -84,13 +86,15 @@ def options(
     target: str | None = None,
     tuned: Table | str | os.PathLike[str] | None = None,
     schedule: Schedule | None = None,
+    pack_constants: bool | None = None,
 ) -> Iterator[Options]:
     """Options of every jaxpipe call inside the `with` block; nested blocks add to outer ones.
 
     implementation: "cuda", "host", "interpret" or "xla". target: what kernels are made for when
     no GPU is visible ("h200", "sm_80"). tuned: a table of tuned records, or the path of its file,
     read on entry; it comes before the user's and the shipped one. schedule: for every problem that
-    admits it. Functions that were jitted outside are traced anew inside, and the other way round;
+    admits it. pack_constants: weights that a traced function closes over are packed once for the
+    CPU's kernels (`prepack`) and kept up to JAXPIPE_PACKED_MB. Functions that were jitted outside are traced anew inside, and the other way round;
     tables with the same content share what was compiled. Raises SettingError for an unknown
     implementation, RecordError for a file that holds no records.
 
@@ -98,7 +102,7 @@ def options(
             y = model(x)
     """
     records = None if tuned is None else Records.of(tuned)
-    given = Options(implementation, target, records, schedule)
+    given = Options(implementation, target, records, schedule, pack_constants)
     merged = replace(_CONTEXT.value, **_set_fields(given))
     with _CONTEXT(merged):
         yield merged

@@ -51,11 +51,12 @@ class Dtypes:
 class Abilities:
     """What an executor's kernels have: TensorFloat-32 products; products of 8-bit floats (else
     they widen to bfloat16); memory to spare for image patches (a filter's gradient copies each
-    pixel once a filter tap)."""
+    pixel once a filter tap); reading what `prepack` makes."""
 
     has_tf32: bool = False
     has_fp8: bool = False
     has_patches: bool = False
+    has_packed: bool = False
 
 
 def as_is(x: Any) -> Any:
@@ -68,12 +69,14 @@ class Plan:
     """One call of one kernel: convert and prepare operands, run `problem`, convert the results.
 
     lhs and rhs turn an operand into what the kernel reads; XLA does that, and may fuse it.
+    is_packed: rhs is read as `jaxpipe.prepack` lays it, whatever the problem's layout says.
     """
 
     problem: Problem
     dtypes: Dtypes
     lhs: Callable[[Any], Any] = as_is
     rhs: Callable[[Any], Any] = as_is
+    is_packed: bool = False
 
 
 def dtypes(lhs: Any, rhs: Any, out: Any, fusion: Fusion, able: Abilities) -> Dtypes:

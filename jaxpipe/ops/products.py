@@ -18,10 +18,12 @@ from jax import lax
 from jaxpipe.errors import ProblemError
 from jaxpipe.ops import conv as convolution
 from jaxpipe.ops import dot as plain
-from jaxpipe.ops import epilogue, fused, options, scales
+from jaxpipe.ops import constants, epilogue, fused, options, packing, scales
 from jaxpipe.ops.dot_spec import DotSpec
 from jaxpipe.ops.epilogue import Fusion
 from jaxpipe.ops.options import Implementation
+from jaxpipe.ops.packed_spec import PackedSpec
+from jaxpipe.ops.packing import Packed
 
 
 def dot(
@@ -40,7 +42,8 @@ def dot(
     """`activation(x @ w + bias) + residual` in one kernel.
 
     x is [..., k]; w is [k, n], [..., k, n] or [k], contracted as in `jnp.dot`: the result is
-    [*x.shape[:-1], *w.shape[:-2], n]. bias has w's shape without k, residual the result's shape.
+    [*x.shape[:-1], *w.shape[:-2], n]. A matrix w may come as `prepack(w)`. bias has w's shape
+    without k, residual the result's shape.
     activation is None, "relu", "gelu" (same as "gelu_tanh"), "gelu_erf", "silu" or "tanh".
     x and w are promoted as in jnp; the result has their dtype unless preferred_element_type says
     otherwise. Sums, bias, activation and residual are float32 for narrower types; the one
@@ -59,15 +62,21 @@ def dot(
     """
     is_scaled = lhs_scale is not None or rhs_scale is not None
     x, w = (jnp.asarray(x), jnp.asarray(w)) if is_scaled else _promoted(x, w)
+    chosen = options.current(implementation)
+    if not is_scaled:
+        w = constants.weight(x, w, chosen)
     preferred = preferred_element_type
     spec = DotSpec(
         _dimension_numbers(x, w),
         plain.canonical_precision(precision),
         None if preferred is None else plain.canonical_dtype(preferred),
         None,
-        options.current(implementation),
+        chosen,
     )
     fusion = fusion_of(bias, activation, residual)
+    if isinstance(w, Packed):
+        packed = PackedSpec(spec, w.shape)
+        return fused.product(packed, fusion, x, w.data, *_extras(bias, residual))[0]
     if is_scaled:
         factors = scales.of_result(x, w, lhs_scale, rhs_scale)
         return _scaled(spec, fusion, x, w, factors, *_extras(bias, residual))
@@ -166,6 +175,8 @@ def _extras(bias: Any, residual: Any) -> list[Any]:
 
 
 def _promoted(x: Any, w: Any) -> tuple[Any, Any]:
+    if isinstance(w, Packed):
+        return packing.operand_for(x, w), w
     dtype = jnp.result_type(x, w)
     x, w = jnp.asarray(x, dtype), jnp.asarray(w, dtype)
     if x.ndim == 0 or w.ndim == 0:

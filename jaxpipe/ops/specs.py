@@ -2,5 +2,6 @@
 
 from jaxpipe.ops.conv_spec import ConvSpec
 from jaxpipe.ops.dot_spec import DotSpec
+from jaxpipe.ops.packed_spec import PackedSpec
 
-Spec = DotSpec | ConvSpec
+Spec = DotSpec | ConvSpec | PackedSpec

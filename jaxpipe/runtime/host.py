@@ -22,7 +22,7 @@ from jaxpipe.runtime import targets
 from jaxpipe.schedule import HostSchedule
 from jaxpipe.target import host_device
 
-CONFIG_VERSION = 1
+CONFIG_VERSION = 2
 FLOATS = ("float32", "bfloat16", "float16")
 _BIAS_KINDS = ("none", "column", "row")
 _ISAS = ("auto", "portable", "avx2", "avx512", "avx512_bf16")
@@ -56,12 +56,14 @@ def call(
     rhs: jax.Array,
     bias: jax.Array | None = None,
     residual: jax.Array | None = None,
+    is_packed: bool = False,
 ) -> tuple[jax.Array, ...]:
     """The result of `problem`, and the pre-activation where its epilogue saves it.
 
     lhs, rhs: arrays of any shape whose memory, in row-major order, is what problem.lhs and
     problem.rhs describe (a Conv2d: NHWC image, HWIO filter, dense). bias: n or m elements;
-    residual: as the result. Results have shape problem.batch + (m, n), or NHWC. Traceable
+    residual: as the result. is_packed: rhs is packed for this CPU's kernels, [panels, steps,
+    columns, terms] (ops/packing.py). Results have shape problem.batch + (m, n), or NHWC. Traceable
     on platform cpu; raises UnsupportedError, ScheduleError.
     """
     if reason := unsupported_reason(problem):
@@ -71,7 +73,8 @@ def call(
     out = jax.ShapeDtypeStruct(_out_shape(problem), np.dtype(problem.out_dtype))
     outs = [out, out] if problem.epilogue.save_preactivation else [out]
     operands = [lhs, rhs, *(x for x in (bias, residual) if x is not None)]
-    config = np.array(encode(problem, schedule, thread_cap()), np.int64)
+    packed_cols = rhs.shape[2] if is_packed else 0
+    config = np.array(encode(problem, schedule, thread_cap(), packed_cols), np.int64)
     results = jax.ffi.ffi_call("jaxpipe_host_gemm", outs)(*operands, config=config)
     return tuple(results)
 
@@ -94,8 +97,11 @@ def capped_threads(schedule: HostSchedule, cap: int) -> int:
     return min((t for t in (schedule.threads, cap) if t), default=0)
 
 
-def encode(problem: Problem, schedule: HostSchedule, cap: int) -> list[int]:
-    """The numbers that csrc/ffi/host_decode.cc reads, in its order; `cap` bounds the threads."""
+def encode(problem: Problem, schedule: HostSchedule, cap: int, packed_cols: int = 0) -> list[int]:
+    """The numbers that csrc/ffi/host_decode.cc reads, in its order.
+
+    `cap` bounds the threads; packed_cols: columns of a panel of a packed rhs.
+    """
     epilogue = problem.epilogue
     return [
         CONFIG_VERSION,
@@ -114,6 +120,7 @@ def encode(problem: Problem, schedule: HostSchedule, cap: int) -> list[int]:
         *(schedule.stages, schedule.prefetch_rows, int(schedule.copy_lhs)),
         capped_threads(schedule, cap),
         *_image(problem),
+        packed_cols,
     ]
 
 

@@ -1,0 +1,115 @@
+"""The tables of docs/host.md and README.md on csrc/host, from benchmarks/results/host.jsonl.
+
+In: rows of bench_host.py. Out: Markdown. The last row of a case, dtype, variant and number of
+threads counts. It must not measure.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+Row = dict[str, Any]
+DTYPES = ("float32", "bfloat16", "float16")
+LIST = ("gemm", "attention")  # the 22 products of BERT, GPT-2 and MiniLM
+LIBRARIES = ("xla", "jaxpipe", "numpy", "torch")
+VARIANTS = ("plain", "bias+gelu", "plain prepacked")
+
+
+def latest(rows: Iterable[Row]) -> list[Row]:
+    """The last row of everything that was measured, quiet ones on the wall clock only."""
+    kept: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        if row["is_quiet"] and row["clock"] == "wall":
+            kept[row["case"], row["dtype"], row["variant"], row["threads"]] = row
+    return list(kept.values())
+
+
+def ratio(row: Row) -> float:
+    """Median over the rounds of XLA's time over ours."""
+    pairs = zip(row["seconds"]["xla"], row["seconds"]["jaxpipe"], strict=True)
+    return statistics.median(x / j for x, j in pairs)
+
+
+def rate(row: Row, library: str) -> float | None:
+    """Median GF/s, None where it was not measured."""
+    seconds = row["seconds"].get(library)
+    return row["flops"] / statistics.median(seconds) / 1e9 if seconds else None
+
+
+def _peak(row: Row, library: str) -> float:
+    value = rate(row, library)
+    assert value is not None
+    return value * 1e9 / row["peak_flops"]
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """One line a dtype and variant: geometric mean, worst and best ratio to XLA."""
+    lines = [
+        "| dtype | what | cases | geometric mean of XLA's time over ours | least | most |",
+        "|---|---|---|---|---|---|",
+    ]
+    for dtype in DTYPES:
+        for variant in VARIANTS:
+            for what, groups in (("products", LIST), ("convolutions", ("conv",))):
+                chosen = [r for r in _of(rows, dtype, variant) if r["group"] in groups]
+                if chosen:
+                    lines.append(_summary_line(dtype, f"{what}, {variant}", chosen))
+    return "\n".join(lines)
+
+
+def _of(rows: Sequence[Row], dtype: str, variant: str) -> list[Row]:
+    most = max(row["threads"] for row in rows)
+    return [r for r in rows if (r["dtype"], r["variant"], r["threads"]) == (dtype, variant, most)]
+
+
+def _summary_line(dtype: str, what: str, rows: Sequence[Row]) -> str:
+    ratios = [ratio(row) for row in rows]
+    mean = math.exp(statistics.fmean(map(math.log, ratios)))
+    return (
+        f"| {dtype} | {what} | {len(rows)} | {mean:.2f} | {min(ratios):.2f} | {max(ratios):.2f} |"
+    )
+
+
+def products(rows: Sequence[Row]) -> str:
+    """One line a case and dtype: GF/s of every library, ratio, quartiles, fraction of peak."""
+    lines = [
+        "| case | dtype | XLA | jaxpipe | numpy | PyTorch | XLA's time over ours [quartiles] "
+        "| of FMA peak: XLA, ours | with bias+gelu | prepacked |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for dtype in DTYPES:
+        fused, packed = (
+            {r["case"]: r for r in _of(rows, dtype, variant)} for variant in VARIANTS[1:]
+        )
+        for row in _of(rows, dtype, "plain"):
+            others = (fused.get(row["case"]), packed.get(row["case"]))
+            lines.append(_product_line(row, others))
+    return "\n".join(lines)
+
+
+def _product_line(row: Row, others: Sequence[Row | None]) -> str:
+    rates = (rate(row, library) for library in LIBRARIES)
+    pairs = zip(row["seconds"]["xla"], row["seconds"]["jaxpipe"], strict=True)
+    low, mid, high = statistics.quantiles([x / j for x, j in pairs], n=4)
+    cells = [
+        row["case"],
+        row["dtype"],
+        *("" if value is None else f"{value:.0f}" for value in rates),
+        f"{mid:.2f} [{low:.2f}, {high:.2f}]",
+        f"{_peak(row, 'xla'):.2f}, {_peak(row, 'jaxpipe'):.2f}",
+        *("" if other is None else f"{ratio(other):.2f}" for other in others),
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def one_thread(rows: Sequence[Row]) -> str:
+    """2048^3 on one core: the fraction of the FMA peak measured beside it."""
+    lines = ["| case | dtype | of FMA peak: XLA | jaxpipe |", "|---|---|---|---|"]
+    for row in rows:
+        if row["threads"] == 1 and row["variant"] == "plain":
+            xla, ours = _peak(row, "xla"), _peak(row, "jaxpipe")
+            lines.append(f"| {row['case']} | {row['dtype']} | {xla:.2f} | {ours:.2f} |")
+    return "\n".join(lines)
