@@ -83,7 +83,7 @@ def packed_rule(problem: Problem, host: HostDevice) -> HostSchedule:
     An item's rows fill at most half of L2, beside one panel; strips are as few panels as give every
     thread enough items.
     """
-    rows, panel = _tile_rows(host), host.kernels.panel_cols
+    rows, panel = min(host.kernels.tile_rows, ROWS), host.kernels.panel_cols
     size = 4 if problem.dtype == "float32" else 2
     fits = max(2 * rows, host.l2_bytes // 2 // (size * max(1, problem.k)) // rows * rows)
     m = problem.m * problem.batch_size

@@ -94,9 +94,11 @@ def options(
     no GPU is visible ("h200", "sm_80"). tuned: a table of tuned records, or the path of its file,
     read on entry; it comes before the user's and the shipped one. schedule: for every problem that
     admits it. pack_constants: weights that a traced function closes over are packed once for the
-    CPU's kernels (`prepack`) and kept up to JAXPIPE_PACKED_MB. Functions that were jitted outside are traced anew inside, and the other way round;
-    tables with the same content share what was compiled. Raises SettingError for an unknown
-    implementation, RecordError for a file that holds no records.
+    CPU's kernels (`prepack`) and kept up to JAXPIPE_PACKED_MB.
+
+    Functions that were jitted outside are traced anew inside, and the other way round; tables with
+    the same content share what was compiled. Raises SettingError for an unknown implementation,
+    RecordError for a file that holds no records.
 
         with jaxpipe.options(implementation="interpret", target="h200"):
             y = model(x)

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpipe.errors import ProblemError
+from jaxpipe.ops import constants, epilogue, fused, options, packing, scales
 from jaxpipe.ops import conv as convolution
 from jaxpipe.ops import dot as plain
-from jaxpipe.ops import constants, epilogue, fused, options, packing, scales
 from jaxpipe.ops.dot_spec import DotSpec
 from jaxpipe.ops.epilogue import Fusion
 from jaxpipe.ops.options import Implementation
