@@ -110,6 +110,23 @@ def _product_line(row: Row, others: Sequence[Row | None]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
+def limit(rows: Sequence[Row]) -> str:
+    """What XLA leaves: fractions of the FMA peak by number of rows, medians over the cases."""
+    lines = [
+        "| float32 products | of FMA peak: XLA | ours | ours, prepacked | left over XLA |",
+        "|---|---|---|---|---|",
+    ]
+    products = [row for row in rows if row["group"] == "gemm"]
+    plain, packed = (_of(products, "float32", v) for v in (VARIANTS[0], VARIANTS[2]))
+    for m in (1, 16, 128, 512, 1024):
+        mine, theirs, ready = (
+            statistics.median(_peak(r, library) for r in chosen if r["case"].startswith(f"{m}x"))
+            for chosen, library in ((plain, "jaxpipe"), (plain, "xla"), (packed, "jaxpipe"))
+        )
+        lines.append(f"| m = {m} | {theirs:.2f} | {mine:.2f} | {ready:.2f} | {1 / theirs:.2f} |")
+    return "\n".join(lines)
+
+
 def one_thread(rows: Sequence[Row]) -> str:
     """2048^3 on one core: the fraction of the FMA peak measured beside it."""
     lines = ["| case | dtype | of FMA peak: XLA | jaxpipe |", "|---|---|---|---|"]
