@@ -26,7 +26,9 @@ if str(ROOT) not in sys.path:
 from benchmarks import host_report  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
-DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "compiler.md", ROOT / "docs" / "host.md")
+DOCUMENTS = tuple(
+    ROOT / name for name in ("README.md", "docs/compiler.md", "docs/host.md", "tuning/README.md")
+)
 Row = dict[str, Any]
 
 
@@ -135,12 +137,29 @@ def host_rows() -> list[Row]:
     return host_report.latest(rows("host.jsonl"))
 
 
+def samplers(name: str) -> str:
+    """Mean efficiency after 10 and 50 trials, one line a method; the last row of each counts."""
+    found = {(r["set"], r["method"]): r for r in rows(name)}
+    sets = list(dict.fromkeys(key[0] for key in found))
+    methods = list(dict.fromkeys(key[1] for key in found))
+    lines = [f"| method | {' | '.join(sets)} | mean |", "|---" * (len(sets) + 2) + "|"]
+    for method in methods:
+        means = [found[s, method]["mean"] for s in sets if (s, method) in found]
+        if len(means) == len(sets):
+            mean = {k: statistics.fmean(m[k] for m in means) for k in ("10", "50")}
+            cells = [f"{m['10']:.3f} / {m['50']:.3f}" for m in [*means, mean]]
+            lines.append(f"| {method} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "demo": demo,
     "models": models,
     "compile_time": compile_time,
     "hopper_sass": hopper_sass,
     "gpu_programs": gpu_programs,
+    "samplers_host": lambda: samplers("samplers_host.jsonl"),
+    "samplers_public": lambda: samplers("samplers_public.jsonl"),
     "host_summary": lambda: host_report.summary(host_rows()),
     "host_products": lambda: host_report.products(host_rows()),
     "host_limit": lambda: host_report.limit(host_rows()),

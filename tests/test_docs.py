@@ -27,7 +27,12 @@ def test_the_check_finds_paths_at_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "block"), [("README.md", "demo"), ("docs/compiler.md", "hopper_sass")]
+    ("document", "block"),
+    [
+        ("README.md", "demo"),
+        ("docs/compiler.md", "hopper_sass"),
+        ("tuning/README.md", "samplers_host"),
+    ],
 )
 def test_the_tables_of_the_documents_come_from_committed_rows(document: str, block: str) -> None:
     from benchmarks import report
