@@ -172,7 +172,8 @@ class SharedMap:
 
     a, b: the rings (stage s at `a + s * a_stage`). panels: epilogue staging, `panel_bytes` each,
     PANEL_BUFFERS a warpgroup. full, empty: mbarriers of the ring, 8 bytes a stage; turn: the two
-    of ping-pong. total_bytes includes the slack that aligning the start may cost.
+    of ping-pong. total_bytes includes the slack that aligning the start may cost, at most 1008
+    bytes of 1024; one: a number of the epilogue's in the rest of it.
     """
 
     a: int
@@ -182,6 +183,7 @@ class SharedMap:
     full: int
     empty: int
     turn: int
+    one: int
     total_bytes: int
 
 
@@ -343,9 +345,8 @@ class Geometry:
         empty = full + 8 * s.smem_stages
         turn = empty + 8 * s.smem_stages
         end = turn + (16 if s.ping_pong else 0)
-        return SharedMap(
-            0, b, panels, panel_bytes, full, empty, turn, end + SWIZZLE_PERIOD_BYTES
-        )  # fmt: skip
+        total = end + SWIZZLE_PERIOD_BYTES
+        return SharedMap(0, b, panels, panel_bytes, full, empty, turn, end, total)
 
 
 def geometry(problem: Problem, schedule: GpuSchedule) -> Geometry:

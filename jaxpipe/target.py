@@ -33,6 +33,7 @@ class Arch:
     has_ldmatrix: bool = True
     has_mma_bf16: bool = True
     has_mma_fp8: bool = False
+    has_native_mma_fp8: bool = False  # else ptxas makes mma.sync of float8 from float16 products
     has_tma: bool = False
     has_wgmma: bool = False
     has_clusters: bool = False
@@ -60,7 +61,8 @@ ARCHES: dict[str, Arch] = {
         Arch("sm_80", (8, 0), 163 * _KIB, 164 * _KIB, 2048, 32),
         Arch("sm_86", (8, 6), 99 * _KIB, 100 * _KIB, 1536, 16),
         Arch("sm_87", (8, 7), 163 * _KIB, 164 * _KIB, 1536, 16),
-        Arch("sm_89", (8, 9), 99 * _KIB, 100 * _KIB, 1536, 24, has_mma_fp8=True),
+        Arch("sm_89", (8, 9), 99 * _KIB, 100 * _KIB, 1536, 24, has_mma_fp8=True,
+             has_native_mma_fp8=True),
         Arch("sm_90", (9, 0), 227 * _KIB, 228 * _KIB, 2048, 32, has_mma_fp8=True, has_tma=True,
              has_clusters=True),
         Arch("sm_90a", (9, 0), 227 * _KIB, 228 * _KIB, 2048, 32, has_mma_fp8=True, has_tma=True,
@@ -68,7 +70,7 @@ ARCHES: dict[str, Arch] = {
         Arch("sm_100", (10, 0), 227 * _KIB, 228 * _KIB, 2048, 32, has_mma_fp8=True, has_tma=True,
              has_clusters=True),
         Arch("sm_120", (12, 0), 99 * _KIB, 100 * _KIB, 1536, 24, has_mma_fp8=True, has_tma=True,
-             has_clusters=True),
+             has_native_mma_fp8=True, has_clusters=True),
     )
 }  # fmt: skip
 

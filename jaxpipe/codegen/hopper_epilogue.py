@@ -98,9 +98,10 @@ if (leader) {{
 """
     else:
         hand_over = f"bar_sync_group(warpgroup);\n{direct}"
+    gate = "  const float one = ld_shared_once(shared + kOne);\n" if "one * " in write else ""
     return f"""\
 {{  // {output.buffer.name}
-  const unsigned buffer = panels + panel_parity * kPanelBytes;
+{gate}  const unsigned buffer = panels + panel_parity * kPanelBytes;
   panel_parity ^= {PANEL_BUFFERS - 1};
 {indent(write)}{indent(hand_over)}}}
 """
@@ -113,12 +114,16 @@ def _column(column: str, finished: str) -> str:
 
 
 def _write_matrices(g: Geometry, nest: Nest, output: Output) -> str:
-    """16-bit results: four 8x8 matrices at a time, two neighbouring blocks of 8 columns."""
+    """16-bit results: four 8x8 matrices at a time, two neighbouring blocks of 8 columns.
+
+    Addresses are one base and an exclusive or (j is even): a sum for each would be kept in a
+    register from panel to panel."""
     column = f"{first_of(nest, 'n')} + panel * kPanelColumns + (j + half) * 8 + lane % 4 * 2"
     finished = values(g, nest, output, "panel * 8 + j + half")
     pack = f"pack_pair<{ELEMENT_TYPES[g.store_dtype]}>"
     return f"""\
 const int store_row = quarter * 16 + lane % 16;
+const unsigned to = buffer + store_row * 128 + ((lane / 16 ^ (store_row & 7)) << 4);
 #pragma unroll
 for (int j = 0; j < 8; j += 2) {{
   unsigned packed[4];
@@ -127,8 +132,7 @@ for (int j = 0; j < 8; j += 2) {{
 {indent(_column(column, finished), 2)}    packed[2 * half] = {pack}(v[0], v[1]);
     packed[2 * half + 1] = {pack}(v[2], v[3]);
   }}
-  const unsigned chunk = (j + lane / 16) ^ (store_row & 7);
-  stmatrix_x4(buffer + store_row * 128 + chunk * 16, packed[0], packed[1], packed[2], packed[3]);
+  stmatrix_x4(to ^ (j * 16), packed[0], packed[1], packed[2], packed[3]);
 }}
 """
 
@@ -139,10 +143,11 @@ def _write_words(g: Geometry, nest: Nest, output: Output) -> str:
     finished = _column(column, values(g, nest, output, "panel * 4 + j"))
     return f"""\
 const int store_row = quarter * 16 + lane / 4;
+const unsigned first_to =
+    buffer + store_row * 128 + ((lane % 4 / 2 ^ (store_row & 7)) << 4) + lane % 2 * 8;
 #pragma unroll
 for (int j = 0; j < 4; ++j) {{
-{indent(finished)}  const unsigned chunk = (j * 2 + lane % 4 / 2) ^ (store_row & 7);
-  const unsigned to = buffer + store_row * 128 + chunk * 16 + lane % 2 * 8;
+{indent(finished)}  const unsigned to = first_to ^ (j * 32);
   st_shared_v2(to, bits_of(v[0]), bits_of(v[1]));
   st_shared_v2(to + 8 * 128, bits_of(v[2]), bits_of(v[3]));
 }}

@@ -63,6 +63,7 @@ def _constant_rows(g: Geometry) -> list[tuple[str, dict[str, int]]]:
         ("unsigned", {"kA": shared.a, "kB": shared.b}),
         ("unsigned", {"kPanels": shared.panels, "kPanelBytes": shared.panel_bytes}),
         ("unsigned", {"kFull": shared.full, "kEmpty": shared.empty, "kTurn": shared.turn}),
+        ("unsigned", {"kOne": shared.one} if is_gated(g) else {}),
     ]
 
 
@@ -180,8 +181,19 @@ def _prefetches(maps: list[str]) -> str:
 
 
 def _barriers(g: Geometry) -> str:
-    if g.k_tiles == 0:
-        return ""
+    one = "st_shared(shared + kOne, bits_of(1.0f));  // read again for every panel\n"
+    return (one if is_gated(g) else "") + (_ring_barriers(g) if g.k_tiles else "")
+
+
+def is_gated(g: Geometry) -> bool:
+    """True when results wait for their panel: ptxas would otherwise finish those of all panels
+    before the first is stored, with more of them under way than there are registers. A factor of
+    one that is read from shared memory after the barrier in front of a panel holds them back."""
+    cheap = g.problem.epilogue.activation in ("none", "relu")
+    return not (cheap or g.stores_partials)
+
+
+def _ring_barriers(g: Geometry) -> str:
     warps = 4 * (1 if g.schedule.ping_pong else g.schedule.consumers)
     text = f"""\
 for (int s = 0; s < kStages; ++s) {{

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from jaxpipe.codegen.finish import FUNCTIONS
 from jaxpipe.codegen.hopper_nest import Nest, Results
+from jaxpipe.codegen.hopper_source import is_gated
 from jaxpipe.codegen.text import expression
 from jaxpipe.geometry_hopper import Geometry
 from jaxpipe.ir.nodes import Buffer, Region, Step
@@ -30,6 +31,11 @@ class Output:
     def function(self) -> str:
         """Name of the device function that applies the steps."""
         return f"finish_{self.buffer.name}"
+
+    @property
+    def is_costly(self) -> bool:
+        """True when a step is more than an addition, a product or a comparison."""
+        return any(step.op not in ("scale", "add", "relu") for step in self.steps)
 
 
 def outputs(results: Results) -> tuple[Output, ...]:
@@ -204,9 +210,11 @@ def values(g: Geometry, nest: Nest, output: Output, block: str) -> str:
 
 def _held(g: Geometry, output: Output) -> tuple[str, str]:
     """How a value comes out of an accumulator and how it is left there."""
+    gate = "one * " if is_gated(g) and output.is_costly else ""
     if value_type(g) == "int" or g.wgmma.accumulator == "f32":
-        return "{}", "{}"
-    return ("__int_as_float({})" if output.follows else "(float){}"), "__float_as_int({})"
+        return gate + "{}", "{}"
+    take = "__int_as_float({})" if output.follows else "(float){}"
+    return gate + take, "__float_as_int({})"
 
 
 def _operand_values(g: Geometry, nest: Nest, region: Region) -> tuple[list[str], list[str]]:

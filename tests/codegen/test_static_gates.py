@@ -113,6 +113,43 @@ def test_three_hundred_drawn_kernels_pass_the_static_gates(first: int) -> None:
         hold(seed)
 
 
+@pytest.mark.parametrize("target", MAINS[2:])
+def test_products_of_8_bit_floats_are_native_where_the_table_says(target: str) -> None:
+    schedule = GpuSchedule(block_m=32, block_n=32, block_k=64, smem_stages=2)
+    kernel = compiler.compile_kernel(Matmul(64, 64, 128, dtype="float8_e4m3fn"), schedule, target)
+    main = sass.disassemble(kernel.cubin)["jaxpipe_ampere"]
+    native = main.count("QMMA") > 0
+    assert native == ARCHES[target].has_native_mma_fp8
+    assert native != (main.count("HMMA") > 0)
+
+
+@pytest.mark.slow
+def test_warnings_of_8_bit_floats_are_specific() -> None:
+    """Where mma.sync unpacks them: who is not warned does not spill, and many are not warned."""
+    unwarned, clean = 0, 0
+    for seed in range(5000, 5060):  # about a minute
+        problem, schedule, target = draw_unpacked(seed)
+        kernel = compiler.compile_kernel(problem, schedule, target)
+        spilled = kernel.resources[0].spill_store_bytes > 0
+        warned = bool(warnings(schedule, problem, target))
+        assert warned or not spilled, f"seed {seed}: {problem} under {schedule} for {target.name}"
+        clean += not spilled
+        unwarned += not warned
+    assert unwarned > 0.3 * clean > 5
+
+
+def draw_unpacked(seed: int) -> tuple[Problem, GpuSchedule, Arch]:
+    """8-bit floats on a target without an instruction for them, with any legal schedule."""
+    rng = random.Random(seed)
+    dtype = rng.choice(["float8_e4m3fn", "float8_e5m2"])
+    target = arch(rng.choice(["sm_90", "sm_100"]))
+    while True:
+        problem = _conv(rng, dtype) if rng.random() < 0.25 else _product(rng, dtype)
+        schedule = _schedule(rng, 1)
+        if not check(schedule, problem, target):
+            return problem, schedule, target
+
+
 @pytest.mark.parametrize("target", MAINS)
 def test_one_source_assembles_for_every_generation(target: str) -> None:
     schedule = GpuSchedule(block_m=64, block_n=64, block_k=64, smem_stages=4)

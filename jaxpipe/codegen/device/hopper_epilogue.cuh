@@ -37,6 +37,13 @@ __device__ __forceinline__ unsigned ld_shared(unsigned shared) {
   return value;
 }
 
+// Read where it stands, never before a barrier in front of it.
+__device__ __forceinline__ float ld_shared_once(unsigned shared) {
+  float value;
+  asm volatile("ld.volatile.shared.f32 %0, [%1];" : "=f"(value) : "r"(shared) : "memory");
+  return value;
+}
+
 __device__ __forceinline__ unsigned short ld_shared_u16(unsigned shared) {
   unsigned short value;
   asm volatile("ld.shared.b16 %0, [%1];" : "=h"(value) : "r"(shared) : "memory");
