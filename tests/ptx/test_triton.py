@@ -8,7 +8,7 @@ fast; `pytest -m "" tests/ptx/test_triton.py` runs all, in some minutes that are
 
 import pytest
 
-from tests.ptx.triton_cases import BY_NAME, CASES, TritonCase
+from tests.ptx.triton_cases import BY_NAME, CASES, FINDINGS, TritonCase
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install -e '.[peers]'")
 
@@ -30,15 +30,30 @@ FAST = (
     "sm90-layouts-bf16-64x64x64-tt-s1-w4-to-f32-swizzle-64-64",
 )
 
-# Kernels that PTX itself does not allow: (the hazard, why it is one). All else must be silent.
-FINDINGS = {
-    "sm90-pointers-f16-128x64x64-nn-s3-w4-sum-f16": (
-        "wgmma-register",
-        "the accumulators are unpacked (mov.b32 {%rs, %rs}, %r) between wgmma.commit_group and "
-        "wgmma.wait_group 0: PTX ISA, wgmma.wait_group, calls any access before the wait "
-        "undefined. ptxas happens to wait earlier; a float32 accumulator is not unpacked there",
-    ),
-}
+# What is dropped from a kernel, every instance of it: each must be noticed.
+_AMPERE, _POINTERS = FAST[0], FAST[6]
+_TMA, _ROLES = "sm90-descriptors-bf16-64x64x64-nt-s3-w4", FAST[10]
+_RING = "sm90-ring-bf16-64x32x32-nn-s3-w4-to-f32-swizzle-64-64"
+BROKEN = (
+    (_AMPERE, r"cp\.async\.wait_group"),
+    (_AMPERE, r"cp\.async\.commit_group"),
+    (_AMPERE, r"bar\.sync"),
+    (_POINTERS, r"fence\.proxy\.async"),
+    (_POINTERS, r"wgmma\.wait_group"),
+    (_POINTERS, r"wgmma\.fence"),
+    (_TMA, r"mbarrier\.init"),
+    (_TMA, r"mbarrier\.arrive\.expect_tx"),
+    (_TMA, r"cp\.async\.bulk\.wait_group"),
+    (_ROLES, r"mbarrier\.arrive\.shared"),
+    (_ROLES, r"setmaxnreg\.dec"),
+    (_RING, r"cp\.async\.mbarrier\.arrive"),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "dropped"), BROKEN)
+def test_a_broken_kernel_is_noticed(name: str, dropped: str) -> None:
+    assert any(outcome.fault for outcome in outcomes(BY_NAME[name], dropped))
 
 
 def test_there_are_enough_kernels() -> None:
@@ -49,9 +64,8 @@ def test_there_are_enough_kernels() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FINDINGS)
 def test_a_defect_of_triton_is_found(name: str) -> None:
-    kind, _ = FINDINGS[name]
     reports = [outcome.report for outcome in outcomes(BY_NAME[name])]
-    assert {hazard.kind for report in reports for hazard in report.hazards} == {kind}
+    assert {hazard.kind for report in reports for hazard in report.hazards} == {FINDINGS[name]}
 
 
 @pytest.mark.parametrize(

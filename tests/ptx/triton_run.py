@@ -6,6 +6,7 @@ profiler's; a tensor descriptor is a tensor map, its two sizes and its two strid
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import re
@@ -71,11 +72,16 @@ class Outcome:
         return f"{where}: {'; '.join(found)}" if found else ""
 
 
-def outcomes(case: TritonCase, modes: tuple[Mode, ...] = ADVERSARIAL_MODES,
-             sizes: tuple[Shape, ...] = ()) -> list[Outcome]:  # fmt: skip
-    """Every shape in every mode."""
+def outcomes(case: TritonCase, dropped: str = "") -> list[Outcome]:
+    """Every shape in every mode; without the lines of the PTX that match the pattern `dropped`."""
     compiled = compile_case(case)
-    return [_run(case, compiled, shape, mode) for shape in sizes or shapes(case) for mode in modes]
+    if dropped:
+        ptx, count = re.subn(rf"^.*(?:{dropped}).*$", "", compiled.ptx, flags=re.M)
+        assert count, f"nothing in {case.name} matches {dropped}"
+        compiled = dataclasses.replace(compiled, ptx=ptx)
+    return [
+        _run(case, compiled, shape, mode) for shape in shapes(case) for mode in ADVERSARIAL_MODES
+    ]
 
 
 @functools.lru_cache(maxsize=4)
@@ -213,9 +219,11 @@ _REGISTERS_OF_A = r"wgmma\.mma_async\S+ \{[^}]*\}, \{"
 
 def claims(case: TritonCase) -> list[str]:
     """Patterns that the PTX must match for the case to be what its name says."""
+    copies = case.style == "pointers" and case.stages > 1 and case.multiples == "all"
+    asynchronous = [r"cp\.async\.c[ag]\.shared"] if copies else []
     if case.arch == 80:
-        return [r"mma\.sync" if case.precision != "ieee" else r"fma\.rn\.f32"]
-    needed = [rf"wgmma\.mma_async\S+m64n\d+k{32 // ELEMENT_BYTES[case.dtype]}\."]
+        return [r"mma\.sync" if case.precision != "ieee" else r"fma\.rn\.f32", *asynchronous]
+    needed = [*asynchronous, rf"wgmma\.mma_async\S+m64n\d+k{32 // ELEMENT_BYTES[case.dtype]}\."]
     needed += [r"cp\.async\.bulk\.tensor\.2d\.shared"] if "descriptors" in case.style else []
     needed += [r"tensormap\.replace"] if case.style == "own-descriptors" else []
     needed += [r"cp\.async\.mbarrier\.arrive\.noinc"] if case.style == "ring" else []
