@@ -15,7 +15,6 @@ import numpy as np
 
 from jaxpipe.kernel import BufferRole, CompiledKernel
 from jaxpipe.problem import Problem
-from jaxpipe.ptx.parse import parse
 from jaxpipe.ptx.report import Report, merge
 from jaxpipe.ptx.run import Buffer, Mode, run_launches
 from jaxpipe.runtime.reference import expected, numpy_operands, result_shape
@@ -52,8 +51,7 @@ def run(
         held["workspace"] = Buffer(scratch, written=False)
     if not compiled.kernel.launches:  # an empty result has no kernel
         return tuple(results.values()), merge(())
-    module = parse(compiled.ptx)
-    report = run_launches(module, compiled.kernel.launches, held, mode, threads=threads)
+    report = run_launches(compiled.ptx, compiled.kernel.launches, held, mode, threads=threads)
     return tuple(results.values()), report
 
 

@@ -1,7 +1,7 @@
 """Single-line mutations of emitted PTX: what a code generator, or a compiler, might get wrong.
 
-Each rule looks at one line and gives the lines that could stand there instead; two rules move a
-line. A mutation is named after the line of the CUDA source that it comes from, which is ours, not
+Each rule looks at one line and gives the lines that could stand there instead; one moves a line.
+A mutation is named after the line of the CUDA source that it comes from, which is ours, not
 after registers and line numbers, which belong to the compiler.
 """
 
@@ -48,6 +48,12 @@ def weaken_wait(line: str) -> Iterator[tuple[str, str]]:
         yield "no wait", f"{m.group(1) or ''}setp.eq.u32 {m.group(2)}, 0, 0;"
 
 
+def release_early(line: str) -> Iterator[tuple[str, str]]:
+    """Arrive twice: the phase ends before the last of those who read the slot is done."""
+    if "mbarrier.arrive" in line:
+        yield "arrive twice", f"{line} {line.strip()}"
+
+
 def wrong_parity(line: str) -> Iterator[tuple[str, str]]:
     """Wait for a constant phase, or never turn the parity over."""
     if m := re.search(r"(mbarrier\.try_wait\S*\s+\S+,\s+\[[^]]+\],\s+)(%\w+);", line):
@@ -92,27 +98,18 @@ def wrong_stage(line: str) -> Iterator[tuple[str, str]]:
 
 
 RULES: tuple[Rule, ...] = (
-    drop, weaken_wait, wrong_parity, wrong_count, wrong_bytes, wrong_swizzle, wrong_stage,
+    drop, weaken_wait, release_early, wrong_parity, wrong_count, wrong_bytes, wrong_swizzle,
+    wrong_stage,
 )  # fmt: skip
 
 
 # ---------------------------------------------------------------- one line, elsewhere
 def moved(lines: list[str]) -> Iterator[tuple[int, str, list[str]]]:
-    """A release in front of the wait that it follows; a wait behind the barrier after it."""
+    """A wait behind the barrier that publishes what it waited for."""
     for at, line in enumerate(lines):
-        is_release = "mbarrier.arrive." in line and "expect_tx" not in line
-        before = _last(lines, at, "wgmma.wait_group") if is_release else None
-        if before is not None and not any(":" in text for text in lines[before:at]):
-            # The address is computed between the two: the wait moves, not the release.
-            order = [*lines[:before], *lines[before + 1 : at + 1], lines[before]]
-            yield at, "release before the wait", [*order, *lines[at + 1 :]]
         if "cp.async.wait_group" in line and (after := _next(lines, at, "bar.sync")) is not None:
             order = [*lines[:at], *lines[at + 1 : after + 1], line, *lines[after + 1 :]]
             yield at, "wait after the barrier", order
-
-
-def _last(lines: list[str], at: int, what: str) -> int | None:
-    return next((i for i in range(at - 1, max(at - 12, 0), -1) if what in lines[i]), None)
 
 
 def _next(lines: list[str], at: int, what: str) -> int | None:
