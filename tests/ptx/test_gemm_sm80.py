@@ -1,5 +1,7 @@
 """A pipelined sm_80 product: right numbers and silence when correct, a report for every fault."""
 
+import time
+
 import pytest
 
 from jaxpipe.ptx.run import ADVERSARIAL_MODES, Mode
@@ -54,3 +56,14 @@ def test_threads_do_not_change_the_result() -> None:
     one, _ = run_gemm_sm80(module, 128, 128, 64, Mode("random", "random", 7), threads=1)
     many, _ = run_gemm_sm80(module, 128, 128, 64, Mode("random", "random", 7), threads=4)
     assert one == many
+
+
+def test_256_cubed_with_every_check_takes_well_under_half_a_second_of_one_core() -> None:
+    """0.024 s on a quiet machine (benchmarks/results/interpreter_speed.jsonl)."""
+    module, seconds = module_of(gemm_sm80()), []
+    for _ in range(3):
+        started = time.process_time()
+        report, _ = run_gemm_sm80(module, 256, 256, 256, Mode(), threads=1)
+        seconds.append(time.process_time() - started)
+        assert report.ok
+    assert min(seconds) < 0.5
