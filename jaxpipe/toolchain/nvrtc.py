@@ -25,6 +25,7 @@ from jaxpipe.toolchain.binaries import Binaries, parse_log
 
 FLAGS: tuple[str, ...] = ("--std=c++17", "--ptxas-options=-v")
 LINE_INFO = "--generate-line-info"
+SOURCE_NAME = "kernel.cu"  # in logs and line information
 _SYSTEM_NAMES = ("libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12")
 
 
@@ -132,6 +133,8 @@ def compile(source: str, arch: str, flags: tuple[str, ...] = FLAGS) -> Binaries:
     try:
         log = program.compile((f"--gpu-architecture={arch}", *flags))
         ptx = program.text("PTX").rstrip(b"\0").decode()
+        # Line information names the working directory: the same source must give the same text.
+        ptx = ptx.replace(f'"{os.getcwd()}/{SOURCE_NAME}"', f'"{SOURCE_NAME}"')
         cubin = program.text("CUBIN")
         return Binaries(ptx, cubin, parse_log(log), log, nvrtc.version)
     finally:
@@ -145,8 +148,8 @@ class _Program:
         self._nvrtc = nvrtc
         self._program = ctypes.c_void_p()
         self._check(
-            "nvrtcCreateProgram", ctypes.byref(self._program), source.encode(), b"kernel.cu",
-            0, None, None,
+            "nvrtcCreateProgram", ctypes.byref(self._program), source.encode(),
+            SOURCE_NAME.encode(), 0, None, None,
         )  # fmt: skip
 
     def compile(self, options: tuple[str, ...]) -> str:

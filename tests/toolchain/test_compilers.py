@@ -101,3 +101,13 @@ def test_keys_differ_by_the_exact_architecture(other: str) -> None:
         for name in ("sm_80", other)
     }
     assert len(keys) == 2
+
+
+def test_line_information_does_not_depend_on_the_working_directory(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = (*nvrtc.FLAGS, nvrtc.LINE_INFO)
+    here = nvrtc.compile(SOURCE, "sm_80", flags).ptx
+    monkeypatch.chdir(tmp_path)
+    assert nvrtc.compile(SOURCE, "sm_80", flags).ptx == here
+    assert '"kernel.cu"' in here
