@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import model_report
+from benchmarks import model_report, ranks
 from jaxpipe.records import Measurement, Record
 from jaxpipe.schedule import HostSchedule
 from jaxpipe.target import host_device
@@ -60,10 +60,10 @@ def test_every_committed_row_names_its_command() -> None:
 
 def test_ranks_share_ties_and_correlate() -> None:
     values = np.array([3.0, 1.0, 1.0, 2.0])
-    assert list(model_report.ranks(values)) == [4.0, 1.5, 1.5, 3.0]
-    assert model_report.spearman(values, values) == pytest.approx(1.0)
-    assert model_report.spearman(values, -values) == pytest.approx(-1.0)
-    assert model_report.spearman(values, np.ones(4)) == 0.0
+    assert list(ranks.ranks(values)) == [4.0, 1.5, 1.5, 3.0]
+    assert ranks.spearman(values, values) == pytest.approx(1.0)
+    assert ranks.spearman(values, -values) == pytest.approx(-1.0)
+    assert ranks.spearman(values, np.ones(4)) == 0.0
 
 
 def test_scores_are_shares_of_the_best_in_the_models_order() -> None:
