@@ -39,7 +39,9 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    p.add_argument("--quick", action="store_true", help="six shapes, float32 and bfloat16")
+    p.add_argument(
+        "--quick", action="store_true", help="six shapes, float32 and bfloat16, XLA and ours"
+    )
     p.add_argument("--dtype", action="append", choices=DTYPES, help="repeatable (default: all)")
     p.add_argument("--group", action="append", choices=GROUPS, help="repeatable (default: all)")
     p.add_argument("--shape", default="", help="only cases whose name contains this")
@@ -65,6 +67,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
     args = parser().parse_args(argv)
+    args.no_others |= args.quick
     threads = bind(args.threads)
     from benchmarks import host_cases
     from jaxpipe.problem import Epilogue

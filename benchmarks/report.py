@@ -163,6 +163,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "host_summary": lambda: host_report.summary(host_rows()),
     "host_products": lambda: host_report.products(host_rows()),
     "host_limit": lambda: host_report.limit(host_rows()),
+    "host_model_limit": lambda: host_report.model_limit(host_rows()),
     "host_one_thread": lambda: host_report.one_thread(host_rows()),
 }
 

@@ -32,6 +32,7 @@ def test_the_check_finds_paths_at_all() -> None:
         ("README.md", "demo"),
         ("docs/compiler.md", "hopper_sass"),
         ("tuning/README.md", "samplers_host"),
+        ("docs/host.md", "host_products"),
     ],
 )
 def test_the_tables_of_the_documents_come_from_committed_rows(document: str, block: str) -> None:

@@ -10,11 +10,13 @@ what lies beyond the weight is zero. It must not know products.
 from __future__ import annotations
 
 import functools
+import json
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import export
 
 from jaxpipe.errors import ProblemError, UnsupportedError
 from jaxpipe.target import host_device
@@ -50,6 +52,14 @@ class Packed:
     def tree_unflatten(cls, shape: tuple[int, int], leaves: tuple[Any]) -> Packed:
         """From the leaf, whatever stands in its place."""
         return cls(leaves[0], shape)
+
+
+export.register_pytree_node_serialization(
+    Packed,
+    serialized_name="jaxpipe.Packed",
+    serialize_auxdata=lambda shape: json.dumps(shape).encode(),
+    deserialize_auxdata=lambda data: tuple(json.loads(data)),
+)
 
 
 def prepack(w: Any) -> Packed:

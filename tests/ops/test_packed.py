@@ -114,6 +114,13 @@ def test_an_exported_program_carries_packed_weights() -> None:
     np.testing.assert_array_equal(got, jaxpipe.dot(x, packed))
 
 
+def test_an_exported_program_takes_packed_weights() -> None:
+    packed, x = jaxpipe.prepack(random((40, 33))), random((5, 40))
+    exported = jax.export.export(jax.jit(jaxpipe.dot), disabled_checks=jaxpipe.EXPORT_CHECKS)
+    got = jax.export.deserialize(exported(x, packed).serialize()).call(x, packed)
+    np.testing.assert_array_equal(got, jaxpipe.dot(x, packed))
+
+
 def test_another_cpus_packing_is_unpacked_when_traced() -> None:
     x, w = random((5, 40)), random((40, 33), seed=1)
     foreign = jaxpipe.Packed(packing._pack(w, 48, 1), w.shape)
