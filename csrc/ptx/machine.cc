@@ -170,6 +170,7 @@ void Cluster::StartWarp(Warp& warp) {
   warp.cluster_generation = 0;
   warp.wait = Wait::kNone;
   warp.wake_with_timeout = warp.reducing = false;
+  warp.sleeping_on = nullptr;
   warp.lane_epoch = 1;
   warp.clocks.Reset(actors);
   warp.clocks.seen[warp.actor] = 1;

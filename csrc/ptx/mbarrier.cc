@@ -154,11 +154,24 @@ void Acquire(Step& s, const Mbarrier& barrier) {
   s.warp.lane_epoch++;
 }
 
+// A wait may give up at any time (test_wait at once), so who asks once only must not rely on it.
+// Unless everything lands early, the first wait of every warp does so in some phases, in all warps
+// alike: where one waits properly, a barrier behind would hide that the others do not.
+bool GivesUp(const Step& s, const Mbarrier& barrier) {
+  constexpr uint64_t kMix = 0x9e3779b97f4a7c15u;
+  const Launch& launch = s.cluster.launch;
+  if (launch.landing == When::kEarly) return false;
+  uint64_t drawn = launch.seed;
+  for (const uint64_t value : {uint64_t{barrier.offset}, barrier.phase, uint64_t(s.cta.block)})
+    drawn = (drawn ^ value) * kMix ^ drawn >> 29;
+  return (drawn >> 32) % (launch.landing == When::kLate ? 4 : 2) == 0;
+}
+
 // test_wait and try_wait. When no lane's phase has completed, the lanes sleep until something
-// happens at some mbarrier; only when nothing can happen any more does the wait return false.
+// happens at some mbarrier; else the wait returns false only when nothing can happen any more.
 Flow Wait(Step& s) {
   uint32_t done = 0;
-  bool good = true;
+  bool good = true, is_first = false;
   ForLanes(s.mask, [&](int lane) {
     if (!good) return;
     Cta* owner = nullptr;
@@ -175,12 +188,15 @@ Flow Wait(Step& s) {
       done |= 1u << lane;
       Acquire(s, *barrier);
     } else {
+      const uint32_t parity = s.Src(1)[lane] & 1;
+      is_first = is_first || s.warp.sleeping_on != barrier || s.warp.sleeping_parity != parity;
       s.warp.sleeping_on = barrier;
-      s.warp.sleeping_parity = s.Src(1)[lane] & 1;
+      s.warp.sleeping_parity = parity;
     }
   });
   if (!good) return Flow::kStop;
-  if (done == 0 && !s.warp.wake_with_timeout) {
+  const bool gives_up = is_first && GivesUp(s, *s.warp.sleeping_on);
+  if (done == 0 && !s.warp.wake_with_timeout && !gives_up) {
     s.warp.asleep |= s.active;
     return Flow::kRetry;
   }

@@ -44,8 +44,10 @@ BROKEN = (
     (_TMA, r"mbarrier\.init"),
     (_TMA, r"mbarrier\.arrive\.expect_tx"),
     (_TMA, r"cp\.async\.bulk\.wait_group"),
+    (_TMA, r"bra\.uni waitLoop"),
     (_ROLES, r"mbarrier\.arrive\.shared"),
     (_ROLES, r"setmaxnreg\.dec"),
+    (_RING, r"bra\.uni waitLoop"),
     (_RING, r"cp\.async\.mbarrier\.arrive"),
 )
 
