@@ -32,7 +32,8 @@ class Cache:
     @property
     def bytes(self) -> int:
         """What the packed arrays take."""
-        return sum(packed.data.nbytes for _, packed in self._entries.values())
+        entries = list(self._entries.values())  # an array may die, and its entry go, meanwhile
+        return sum(packed.data.nbytes for _, packed in entries)
 
     def packed(self, w: Any, limit_bytes: int) -> Any:
         """The packed form of array w, or w itself when that alone exceeds the limit."""

@@ -7,8 +7,11 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import jaxpipe
+from jaxpipe import _native
 from jaxpipe.errors import ProblemError, UnsupportedError
 from jaxpipe.ops import packing
+from jaxpipe.schedule import HostSchedule
+from jaxpipe.target import HOST_ISAS
 from tests.tolerance import assert_close
 
 DTYPES = sorted(packing.words()[1])
@@ -33,6 +36,16 @@ def test_packed_weights_give_the_same_bits(shape, dtype: str) -> None:
     for f in (jaxpipe.dot, layer):
         got, want = f(x, jaxpipe.prepack(w)), f(x, w, implementation="host")
         np.testing.assert_array_equal(got.view(np.uint8), want.view(np.uint8))
+
+
+@pytest.mark.parametrize("isa", _native.host_info()["isas"])
+@pytest.mark.parametrize("shape", SHAPES[:4], ids=str)
+def test_every_instruction_set_reads_its_own_packing(shape, isa: str, monkeypatch) -> None:
+    m, k, n = shape
+    x, w = random((m, k)), random((k, n), seed=1)
+    monkeypatch.setattr(packing, "words", lambda: (HOST_ISAS[isa].panel_cols, {"float32": 1}))
+    with jaxpipe.options(schedule=HostSchedule(isa=isa)):
+        np.testing.assert_array_equal(layer(x, jaxpipe.prepack(w)), layer(x, w))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -105,6 +118,17 @@ def test_vmap_of_rows_stays_one_packed_product() -> None:
     assert (count, site.schedule.endswith("on packed weights")) == (1, True)
 
 
+def test_scan_over_packed_layers() -> None:
+    x, w = random((5, 40)), random((3, 40, 40), seed=1)
+
+    def through(weights):
+        return jax.lax.scan(lambda y, w: (jaxpipe.dot(y, w, activation="tanh"), None), x, weights)[
+            0
+        ]
+
+    np.testing.assert_array_equal(through(jax.vmap(jaxpipe.prepack)(w)), through(w))
+
+
 def test_an_exported_program_carries_packed_weights() -> None:
     packed, x = jaxpipe.prepack(random((40, 33))), random((5, 40))
     exported = jax.export.export(
@@ -129,7 +153,7 @@ def test_another_cpus_packing_is_unpacked_when_traced() -> None:
 
 def test_another_kernels_packing_is_refused_when_run() -> None:
     x, packed = random((5, 40)), jaxpipe.prepack(random((40, 33)))
-    other = jaxpipe.schedule.HostSchedule(isa="portable")
+    other = HostSchedule(isa="portable")
     with jaxpipe.options(schedule=other), pytest.raises(Exception, match=r"call jaxpipe\.prepack"):
         jaxpipe.dot(x, packed).block_until_ready()
 
