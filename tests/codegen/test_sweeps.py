@@ -40,7 +40,7 @@ def test_drawn_pairs_of_sm_80_are_right(first: int) -> None:
         assert pair.is_right, pair
 
 
-@pytest.mark.parametrize("target", ["sm_80"])
+@pytest.mark.parametrize("target", sorted(COUNTS))
 def test_the_committed_rows_are_all_right(target: str) -> None:
     totals, *pairs = rows(target)
     assert totals["pairs"] == totals["right"] == len(pairs) == COUNTS[target]
