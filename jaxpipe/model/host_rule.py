@@ -43,7 +43,7 @@ def _stream(problem: Matmul, host: HostDevice) -> HostSchedule:
     """One long strip a thread for sweeps; a few strips a thread where sums stay in registers."""
     items = host.threads * (1 if problem.m <= SWEEP_ROWS else 2)
     strip = _round_up(-(-problem.n * max(1, problem.batch_size) // items), 4 * host.kernels.lanes)
-    return HostSchedule(path="stream", strip=min(strip, WIDEST_STRIP), prefetch_rows=16)
+    return HostSchedule(path="stream", strip=min(strip, WIDEST_STRIP), prefetch_rows=32)
 
 
 def _packed(problem: Problem, host: HostDevice) -> HostSchedule:
