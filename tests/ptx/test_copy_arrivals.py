@@ -81,6 +81,12 @@ def test_without_noinc_the_arrival_pays_for_itself_only(mode: Mode) -> None:
     assert arrived
 
 
+def test_a_wait_that_asks_once_is_noticed() -> None:
+    once = "mbarrier.try_wait.parity.shared.b64 %p3, [%r4], 0;"
+    modes = [Mode("late", "ascending", seed) for seed in range(8)]
+    assert not all(handover(f"{COPY} {ARRIVE}", mode, wait=once)[0].ok for mode in modes)
+
+
 def hazards_of(produce: str, **options: object) -> set[str]:
     """Kinds found in any mode."""
     reports = [handover(produce, mode, **options)[0] for mode in ADVERSARIAL_MODES]
