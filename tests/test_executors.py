@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 import zlib
 from typing import ClassVar
@@ -41,8 +42,9 @@ class IrContract(ExecutorContract):
 
     target: ClassVar[str]
 
+    @abc.abstractmethod
     def schedule(self, problem: Problem) -> GpuSchedule:
-        raise NotImplementedError
+        """A small schedule of the family."""
 
     def compute(self, problem: Problem, operands: Operands) -> tuple[np.ndarray, ...]:
         lowered = compiler.lower(problem, self.schedule(problem), arch(self.target))
@@ -81,8 +83,9 @@ class PtxContract(ExecutorContract):
 
     target: ClassVar[str]
 
+    @abc.abstractmethod
     def schedule(self, problem: Problem) -> GpuSchedule:
-        raise NotImplementedError
+        """A small schedule of the family."""
 
     def compute(self, problem: Problem, operands: Operands) -> tuple[np.ndarray, ...]:
         compiled = compiler.compile_kernel(problem, self.schedule(problem), self.target)

@@ -5,6 +5,7 @@ Run by benchmarks/device/a_contract.py before anything else.
 
 from __future__ import annotations
 
+import abc
 import functools
 from collections.abc import Mapping
 
@@ -32,8 +33,9 @@ def gpu() -> Arch:
 class CudaContract(ExecutorContract):
     """The cubin, through XLA and the driver."""
 
+    @abc.abstractmethod
     def schedule(self, problem: Problem) -> GpuSchedule:
-        raise NotImplementedError
+        """A small schedule of the family."""
 
     def compute(self, problem: Problem, operands: Operands) -> tuple[np.ndarray, ...]:
         schedule, target = self.schedule(problem), gpu().name
