@@ -52,7 +52,8 @@ def _packed(problem: Problem, host: HostDevice) -> HostSchedule:
     is_low = _takes_low_tiles(problem)
     rows = min(host.kernels.tile_rows, LOW_ROWS if is_low else ROWS)
     wanted = STRIPS_A_THREAD * host.threads
-    widths = [4 * panel] if is_low or problem.batch_size >= wanted else []
+    is_tall = problem.dtype == "float32" and problem.m > FEW_ROWS
+    widths = [4 * panel] if is_low or is_tall or problem.batch_size >= wanted else []
     widths += [2 * panel, panel]
     strips = [problem.batch_size * -(-problem.n // width) for width in widths]
     copies = not is_low and _aliases(problem)
@@ -71,10 +72,12 @@ def _packed(problem: Problem, host: HostDevice) -> HostSchedule:
 
 def _takes_low_tiles(problem: Problem) -> bool:
     """True where 7 rows a tile beat 12 in float32: the rows of lhs share few L1 sets, results are
-    many lines for short sums (attention), or many row tiles share a panel."""
+    many lines for short sums (attention), or many row tiles share a panel and store their sums as
+    they are (an epilogue's call costs more than the lines)."""
     if not isinstance(problem, Matmul) or problem.dtype != "float32":
         return False
-    return problem.m > FEW_ROWS or problem.batch_size > 1 or _aliases(problem)
+    is_tall = problem.m > FEW_ROWS and problem.epilogue.is_identity
+    return is_tall or problem.batch_size > 1 or _aliases(problem)
 
 
 def packed_rule(problem: Problem, host: HostDevice) -> HostSchedule:
