@@ -11,6 +11,7 @@ import os
 import pathlib
 import platform
 import tempfile
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -65,7 +66,7 @@ def _run(check: Check) -> Iterator[Finding]:
     try:
         yield from check()
     except Exception as error:  # a check that breaks is what the reader came to see
-        yield Finding(check.__name__.strip("_"), "fault", f"{type(error).__name__}: {error}")
+        yield Finding(check.__name__.strip("_"), "fault", _said(error))
 
 
 # ------------------------------------------------------------------ checks
@@ -127,6 +128,11 @@ def _compilers() -> Iterator[Finding]:
         yield Finding("nvcc", "ok", f"{nvcc.version(path)} at {path}")
     except JaxpipeError as error:
         yield Finding("nvcc", "no", f"{error}")
+
+
+def _said(error: Exception) -> str:
+    """An error on one line of readable length: some quote all arguments of a call."""
+    return textwrap.shorten(f"{type(error).__name__}: {error}", 300, placeholder=" ...")
 
 
 def _cache() -> Iterator[Finding]:
@@ -194,7 +200,7 @@ def _executor(
     except JaxpipeError as error_:
         return Finding(name, "no", str(error_))
     except Exception as error_:  # as in _run: one executor that breaks hides no other
-        return Finding(name, "fault", f"{type(error_).__name__}: {error_}")
+        return Finding(name, "fault", _said(error_))
     if not error <= 1.0:
         return Finding(name, "fault", f"{problem} is wrong: error {error:.3g} times its limit")
     return Finding(name, "ok", f"{problem} is right")

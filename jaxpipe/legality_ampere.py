@@ -211,7 +211,7 @@ def unpacked_estimate(s: GpuSchedule, problem: Problem) -> int:
     """Registers of one thread where ptxas turns 8-bit floats into float16 for each product.
 
     The unpacked operands of a step count, more than results do. Fitted to 304 drawn kernels for
-    sm_90 and sm_100, of which 127 spilled: all of these lie above the warning, as do 99 others.
+    sm_90 and sm_100, of which 127 spilled: all of these are warned of, as are 104 others.
     """
     slices = _slices(s, problem)
     kept = 12 * _is_ragged(s, problem)

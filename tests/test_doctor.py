@@ -58,6 +58,17 @@ def test_a_check_that_breaks_is_a_finding() -> None:
     assert finding(_weather, "weather").text == "OSError: it rains"
 
 
+def test_an_error_that_quotes_everything_is_cut() -> None:
+    def _arguments():
+        raise TypeError("got\n" + "1, " * 1000)
+        yield
+
+    text = finding(_arguments, "arguments").text
+    assert text.startswith("TypeError: got 1, 1,")
+    assert text.endswith(" ...")
+    assert len(text) <= 300
+
+
 def test_the_fake_gpu_of_a_child_process_is_described(tmp_path) -> None:
     from tests.cuda.conftest import build
 

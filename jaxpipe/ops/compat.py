@@ -155,12 +155,13 @@ def same_varying(*xs: Any) -> list[Any]:
 
 # ------------------------------------------------------------------ lowering contexts
 def platforms(ctx: Any) -> tuple[str, ...]:
-    """Platforms that the program is lowered for; several only when exporting.
+    """Platforms that the operation is lowered for; several only when exporting.
 
     JAX 0.10 and 0.12 cannot lower a primitive that has a rule per platform and is not cached for
-    several platforms at once.
+    several platforms at once: lax.platform_dependent puts each into a branch of its own.
     """
-    return tuple(getattr(ctx.module_context, "platforms", ()))
+    inside = getattr(ctx, "platforms", None) or ()  # of a branch of lax.platform_dependent
+    return tuple(inside or getattr(ctx.module_context, "platforms", None) or ())
 
 
 def device_count(ctx: Any) -> int | None:

@@ -48,6 +48,10 @@ def _kernel_types(*avals: Any, spec: Spec, fusion: Fusion) -> list[Any]:
     return [out, out] if fusion.save else [out]
 
 
+def _placed_types(*avals: Any, platform: str, spec: Spec, fusion: Fusion) -> list[Any]:
+    return _kernel_types(*avals, spec=spec, fusion=fusion)
+
+
 def _lower_kernel(platform: str) -> Callable[..., Any]:
     def rule(ctx: Any, *values: Any, spec: Spec, fusion: Fusion) -> Any:
         place = execute.Place(platform, device.devices_of(ctx))
@@ -61,6 +65,15 @@ kernel_p = compat.primitive("jaxpipe_kernel", _kernel_types, many=True)
 for _platform in ("cpu", "cuda"):
     compat.set_lowering(kernel_p, _lower_kernel(_platform), _platform)
 compat.set_lowering(kernel_p, _lower_kernel("other"))
+
+
+def _lower_placed(ctx: Any, *values: Any, platform: str, **words: Any) -> Any:
+    return _lower_kernel(platform)(ctx, *values, **words)
+
+
+# The same for a platform by name, in the branches of a program for several.
+placed_p = compat.primitive("jaxpipe_placed_kernel", _placed_types, many=True)
+compat.set_lowering(placed_p, _lower_placed)
 
 
 def local(*operands: Any, spec: Spec, fusion: Fusion) -> list[Any]:
@@ -97,8 +110,27 @@ def lower(ctx: Any, *values: Any, spec: Spec, fusion: Fusion, mark: Any) -> Any:
 
 
 def _route(ctx: Any, spec: Spec) -> Callable[..., list[Any]]:
-    if len(compat.platforms(ctx)) > 1:
-        return _reference("a program for several platforms at once: export one for each")
+    route, platforms = _route_of_one(ctx, spec), compat.platforms(ctx)
+    if len(platforms) <= 1:
+        return route
+    if route is not local or any(compat.mesh_of(aval).axis_types for aval in ctx.avals_in):
+        return _reference("a program over a mesh for several platforms at once: export one each")
+    return functools.partial(by_platform, platforms=platforms)
+
+
+def by_platform(
+    *operands: Any, spec: Spec, fusion: Fusion, platforms: tuple[str, ...]
+) -> list[Any]:
+    """One branch a platform, each with its own kernel; who runs the program takes one of them."""
+    spec = replace(spec, out_sharding=None)
+    branches = {
+        name: functools.partial(placed_p.bind, platform=name, spec=spec, fusion=fusion)
+        for name in platforms
+    }
+    return lax.platform_dependent(*operands, **branches)  # type: ignore[no-any-return]
+
+
+def _route_of_one(ctx: Any, spec: Spec) -> Callable[..., list[Any]]:
     meshes = [compat.mesh_of(aval) for aval in ctx.avals_in]
     kinds = {kind for mesh in meshes for kind in mesh.axis_types}
     if _is_unreduced(ctx, spec):

@@ -49,13 +49,25 @@ def measure(
     own program of the problem takes part in every block and its samples are in `baseline_s`.
     """
     functions = {
-        f"candidate {next(_COUNT)}": _function(problem, candidate, executor, arch)
-        for candidate in candidates
+        name: _function(problem, candidate, executor, arch)
+        for name, candidate in zip(_names(candidates, executor, arch), candidates, strict=True)
     }
     plain = reference.xla_function(problem, exact=False)
     baselines = {BASELINE: lambda operands: plain(**operands)} if baseline else {}
     measured = _bench(problem, executor, plan).measure(functions, baselines)
     return tuple(measured[name] for name in functions)
+
+
+def _names(candidates: Sequence[Schedule | Function], executor: Executor, arch: str) -> list[str]:
+    """A schedule's name is the same in every call, so that its program is compiled once and its
+    bits are compared with those of earlier rounds; a function's is new, and so is that of a
+    schedule that stands twice in one call."""
+    names: list[str] = []
+    for candidate in candidates:
+        name = f"{executor} {arch} {candidate}"
+        is_new = not callable(candidate) and name not in names
+        names.append(name if is_new else f"candidate {next(_COUNT)}")
+    return names
 
 
 @functools.lru_cache(maxsize=1)

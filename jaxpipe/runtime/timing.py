@@ -51,6 +51,8 @@ class Plan:
     seed: int = 0
 
 
+KEPT_PROGRAMS = 16
+"""Programs that a Bench keeps for further rounds, the newest."""
 DEFAULT_PLAN = Plan()
 QUICK_PLAN = Plan(blocks=5, sample_s=0.002, warmup_s=0.0)
 
@@ -119,7 +121,8 @@ class Bench:
 
     One program evaluates a function on every argument of a group; groups take turns. All
     functions must give results like `outputs` in structure, shapes and dtypes. The program of the
-    baseline is compiled and checked once; its samples are taken anew with every `measure`.
+    baseline is compiled and checked once; its samples are taken anew with every `measure`. The
+    last programs of the others are kept by name: a name means one function.
     """
 
     def __init__(
@@ -129,6 +132,7 @@ class Bench:
         self._arena = _Arena(groups, outputs)
         self._check = check
         self._baselines: dict[str, _Candidate] = {}
+        self._programs: dict[str, Callable[[Any, Any], Any]] = {}
 
     def measure(
         self, functions: Mapping[str, Function], baselines: Mapping[str, Function]
@@ -139,7 +143,7 @@ class Bench:
         went wrong with it is their `reason`.
         """
         paired = [self._baseline(name, function) for name, function in baselines.items()]
-        candidates = [_compile(name, f, self._arena) for name, f in functions.items()]
+        candidates = [self._candidate(name, f) for name, f in functions.items()]
         for candidate in candidates:
             _verify(candidate, self._arena, self._check, self.plan)
         running = [c for c in [*paired, *candidates] if c.status == "ok"]
@@ -148,6 +152,16 @@ class Bench:
             _verify(candidate, self._arena, self._check, self.plan)
         pair = paired[0] if paired else _Candidate("")
         return {c.name: _measurement(c, pair, load) for c in [*candidates, *paired]}
+
+    def _candidate(self, name: str, function: Function) -> _Candidate:
+        if name in self._programs:
+            return _Candidate(name, self._programs[name])
+        candidate = _compile(name, function, self._arena)
+        if candidate.program is not None:
+            self._programs[name] = candidate.program
+        for oldest in list(self._programs)[:-KEPT_PROGRAMS]:
+            del self._programs[oldest]
+        return candidate
 
     def _baseline(self, name: str, function: Function) -> _Candidate:
         if name not in self._baselines:

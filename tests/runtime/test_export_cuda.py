@@ -87,6 +87,36 @@ def test_no_path_or_process_shows_in_an_attribute() -> None:
     assert str(os.getpid()) not in attributes
 
 
+@pytest.mark.parametrize("platforms", [("cpu", "cuda"), ("cuda", "cpu")], ids="-".join)
+def test_a_program_for_both_platforms_carries_both_kernels_and_runs_the_right_one(
+    platforms: tuple[str, str],
+) -> None:
+    with jaxpipe.coverage() as ledger:
+        program = exported(64, *platforms)
+    assert {site.implementation for site, _ in ledger.rows()} == {"host", "cuda"}
+    loaded = export.deserialize(bytearray(program.serialize()))
+    text = loaded.mlir_module()
+    assert (text.count(f"@{TARGET}"), text.count("@jaxpipe_host_gemm")) == (1, 1)
+    arguments = [
+        jnp.full(a.shape, 0.125, a.dtype) for a in (spec(64, 128), spec(128, 256), spec(256))
+    ]
+    run = jax.jit(loaded.call)
+    compiled = run.lower(*arguments).compile().as_text()
+    assert "jaxpipe_host_gemm" in compiled
+    assert TARGET not in compiled
+    np.testing.assert_array_equal(run(*arguments), jax.jit(layer)(*arguments))
+
+
+def test_a_symbolic_batch_for_a_gpu_is_xlas_product_and_counted() -> None:
+    """A kernel is made for one shape: tails are peeled and copies chosen by divisibility."""
+    (rows,) = export.symbolic_shape("rows")
+    with jaxpipe.coverage() as ledger:
+        program = exported(rows, "cuda")
+    assert TARGET not in program.mlir_module()
+    assert ledger.taken == 0 < ledger.total
+    assert "symbolic" in next(iter(ledger.left))
+
+
 def test_a_symbolic_batch_for_both_platforms_is_right_on_any(tmp_path) -> None:
     (rows,) = export.symbolic_shape("rows")
     program = export.deserialize(bytearray(exported(rows, "cpu", "cuda").serialize()))

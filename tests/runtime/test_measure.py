@@ -10,6 +10,7 @@ from jaxpipe.records import Measurement
 from jaxpipe.runtime import reference
 from jaxpipe.runtime.measure import measure
 from jaxpipe.runtime.timing import Plan
+from jaxpipe.schedule import HostSchedule
 
 PLAN = Plan(blocks=3, sample_s=0.0005, warmup_s=0.0, rotate_bytes=1, max_load=1e9)
 PROBLEM = Matmul(48, 32, 64, dtype="bfloat16", epilogue=Epilogue(bias="column", activation="relu"))
@@ -122,3 +123,22 @@ def test_a_slow_candidate_is_a_timeout() -> None:
     (measured,) = measure(PROBLEM, [exact(PROBLEM)], plan=plan)
     assert measured.status == "timeout"
     assert "limit 1e-09 s" in measured.reason
+
+
+def test_a_schedule_is_compiled_once_for_all_rounds(monkeypatch) -> None:
+    from jaxpipe.runtime import timing
+
+    compiled, compile_program = [], timing._compile
+
+    def counted(name, function, arena):
+        compiled.append(name)
+        return compile_program(name, function, arena)
+
+    monkeypatch.setattr(timing, "_compile", counted)
+    problem, schedule = Matmul(16, 48, 80, dtype="float32"), HostSchedule()
+    rounds = [measure(problem, [schedule, exact(problem)], plan=PLAN) for _ in range(3)]
+    assert all(m.status == "ok" for found in rounds for m in found)
+    assert sum(name.startswith("host ") for name in compiled) == 1
+    assert sum(name.startswith("candidate") for name in compiled) == 3
+    twice = measure(problem, [schedule, schedule], plan=PLAN)
+    assert [m.status for m in twice] == ["ok", "ok"]
