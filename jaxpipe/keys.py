@@ -74,16 +74,19 @@ def _common(dtypes: str, words: list[str]) -> dict[str, Any]:
     return values
 
 
-def _epilogue(words: list[str]) -> Epilogue:
-    """The epilogue that `Epilogue.describe` wrote, and the bias dtype that may follow it."""
+def epilogue_fields(text: str) -> dict[str, Any]:
+    """Fields of the epilogue in words joined by + (`Epilogue.describe`): EPILOGUE_WORDS and
+    `alpha=NUMBER`. Raises KeyError for another word."""
     values: dict[str, Any] = {}
-    for part in re.split(r"(?<!e)\+", words.pop(0)) if words else ():  # 1e+06 is one number
-        if part.startswith("alpha="):
-            values["alpha"] = float(part[6:])
-        elif part in ACTIVATIONS:
-            values["activation"] = part
-        else:
-            values |= _EPILOGUE_WORDS[part]
+    for part in filter(None, re.split(r"(?<!e)\+", text)):  # 1e+06 is one number
+        is_alpha = part.startswith("alpha=")
+        values |= {"alpha": float(part[6:])} if is_alpha else EPILOGUE_WORDS[part]
+    return values
+
+
+def _epilogue(words: list[str]) -> Epilogue:
+    """The epilogue in words, and the bias dtype that may follow it."""
+    values = epilogue_fields(words.pop(0)) if words else {}
     if words and words[0].startswith("bias:"):
         values["bias_dtype"] = words.pop(0)[5:]
     if words:
@@ -91,11 +94,13 @@ def _epilogue(words: list[str]) -> Epilogue:
     return Epilogue(**values)
 
 
-_EPILOGUE_WORDS: dict[str, dict[str, Any]] = {
+EPILOGUE_WORDS: dict[str, dict[str, Any]] = {
     "bias": {"bias": "column"},
     "row_bias": {"bias": "row"},
     "residual": {"residual": True},
     "preactivation": {"save_preactivation": True},
+    **{a: {"activation": a} for a in ACTIVATIONS[1:]},
+    **{f"derivative_{a}": {"residual": True, "derivative": a} for a in ACTIVATIONS[1:]},
 }
 
 

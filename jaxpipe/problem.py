@@ -57,7 +57,9 @@ def dtype_info(name: str) -> DtypeInfo:
 class Epilogue:
     """What happens to the accumulator before its one rounding to the result dtype.
 
-    `y = activation(alpha * acc + bias) + residual`, all in the accumulator's type.
+    `y = activation(alpha * acc + bias) + residual`, all in the accumulator's type. With
+    `derivative`, the residual operand is a pre-activation instead of a summand:
+    `y = (alpha * acc + bias) * derivative'(residual)`, the step back through an activation.
     bias: "column" has n elements (one a column of the result), "row" has m. bias_dtype: "" is the
     result dtype. residual has the result's shape and dtype. save_preactivation adds a second
     result `alpha * acc + bias` in the result dtype (for derivatives).
@@ -69,8 +71,19 @@ class Epilogue:
     activation: Activation = "none"
     residual: bool = False
     save_preactivation: bool = False
+    derivative: Activation = "none"
 
     def __post_init__(self) -> None:
+        if self.derivative not in ACTIVATIONS:
+            raise ProblemError(
+                f"unknown derivative {self.derivative!r}: use one of {', '.join(ACTIVATIONS)}"
+            )
+        if self.derivative != "none" and (self.activation != "none" or not self.residual):
+            raise ProblemError(
+                f"the derivative of {self.derivative} with activation={self.activation} and "
+                f"residual={self.residual}: it takes the pre-activation as residual, and no "
+                "activation of its own"
+            )
         if self.activation not in ACTIVATIONS:
             raise ProblemError(
                 f"unknown activation {self.activation!r}: use one of {', '.join(ACTIVATIONS)}"
@@ -96,7 +109,8 @@ class Epilogue:
         if self.activation != "none":
             parts.append(self.activation)
         if self.residual:
-            parts.append("residual")
+            gated = self.derivative != "none"
+            parts.append(f"derivative_{self.derivative}" if gated else "residual")
         if self.save_preactivation:
             parts.append("preactivation")
         return "+".join(parts)
@@ -386,7 +400,12 @@ def _check_dtypes(problem: Matmul | Conv2d) -> None:
         )
     if not problem.out_dtype:
         object.__setattr__(problem, "out_dtype", DTYPES[problem.dtype].default_out)
-    dtype_info(problem.out_dtype)
+    out = dtype_info(problem.out_dtype)
+    if problem.epilogue.derivative != "none" and not out.is_float:
+        raise DtypeError(
+            f"the derivative of {problem.epilogue.derivative} for {out.name} results: use a float "
+            "out_dtype"
+        )
 
 
 def _dense_batch(batch: tuple[int, ...], matrix: int) -> tuple[int, ...]:

@@ -132,7 +132,8 @@ def expected(problem: Problem, arrays: dict[str, Array]) -> dict[str, Array]:
     if e.activation != "none":
         value = OPS[e.activation].apply(value, np.float64(0))
     if e.residual:
-        value = value + arrays["residual"].reshape(value.shape)
+        op = "add" if e.derivative == "none" else f"derivative_{e.derivative}"
+        value = OPS[op].apply(value, arrays["residual"].reshape(value.shape))
     return {**results, "out": round_to(problem.out_dtype, value)}
 
 

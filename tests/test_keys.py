@@ -20,6 +20,12 @@ EPILOGUE = st.builds(
     residual=st.booleans(),
     save_preactivation=st.booleans(),
 )
+GATED = st.builds(
+    Epilogue,
+    bias=st.sampled_from(["none", "column"]),
+    residual=st.just(True),
+    derivative=st.sampled_from(ACTIVATIONS[1:]),
+)
 MATMUL = st.builds(
     Matmul,
     m=SIZE,
@@ -27,10 +33,10 @@ MATMUL = st.builds(
     k=SIZE,
     batch=st.sampled_from([(), (3,), (2, 5)]),
     dtype=DTYPE,
-    out_dtype=st.sampled_from(["", "float32"]),
+    out_dtype=st.just("float32"),
     lhs=st.builds(Layout, st.booleans()),
     rhs=st.builds(Layout, st.booleans()),
-    epilogue=EPILOGUE,
+    epilogue=EPILOGUE | GATED,
     precision=st.sampled_from(["tf32", "float32"]),
 )
 PAIR = st.tuples(st.integers(1, 4), st.integers(1, 4))

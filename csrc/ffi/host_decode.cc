@@ -27,7 +27,7 @@ enum Field : size_t {
   kAlphaBits,  // float32 bits
   kBiasKind,
   kActivation,
-  kHasResidual,
+  kResidual,  // 0: none, 1: added, 1 + i: a pre-activation of activation i
   kSavePreactivation,
   kIsa,
   kPath,
@@ -78,7 +78,7 @@ Status CheckWords(const int64_t* c) {
   const Limit limits[] = {
       {kBiasKind, "bias kind", 3},
       {kActivation, "activation", host::kNumActivations},
-      {kHasResidual, "residual flag", 2},
+      {kResidual, "residual kind", 1 + host::kNumActivations},
       {kSavePreactivation, "preactivation flag", 2},
       {kIsa, "isa", kNumIsas},
       {kPath, "path", 2},
@@ -202,7 +202,7 @@ Status FillEpilogue(const int64_t* c, HostCall* call) {
     epilogue.bias = bias.data;
     epilogue.bias_dtype = bias.dtype;
   }
-  if (c[kHasResidual]) {
+  if (c[kResidual] > 0) {
     const HostBuffer& residual = call->operands[next];
     const int64_t want = gemm.batch[0] * gemm.batch[1] * gemm.m * gemm.n;
     if (residual.elements != want) return Mismatch("the residual's size", residual.elements, want);
@@ -210,6 +210,7 @@ Status FillEpilogue(const int64_t* c, HostCall* call) {
       return InvalidArgument("jaxpipe_host_gemm: the residual must have the result's dtype");
     }
     epilogue.residual = residual.data;
+    epilogue.derivative = static_cast<host::Activation>(c[kResidual] - 1);
   }
   if (!c[kSavePreactivation]) return Status();
   return FillResult(*call, 1, gemm, &epilogue.preactivation);
@@ -244,7 +245,7 @@ Status DecodeHostCall(const int64_t* c, size_t size, HostCall* call) {
     return InvalidArgument(std::string("this CPU or this build of jaxpipe has no ") +
                            kIsaNames[c[kIsa]] + " kernels: leave HostSchedule.isa at 'auto'");
   }
-  const size_t operands = 2 + (c[kBiasKind] != 0) + (c[kHasResidual] != 0);
+  const size_t operands = 2 + (c[kBiasKind] != 0) + (c[kResidual] != 0);
   if (call->operands.size() != operands) {
     return Mismatch("the number of operands", static_cast<int64_t>(call->operands.size()),
                     static_cast<int64_t>(operands));

@@ -66,7 +66,9 @@ inline void FinishVector(const EpilogueArgs& args, Simd::V sum, int64_t offset, 
   Simd::V y = Activate<kActivation>(sum);
   if (args.residual != nullptr) {
     const char* residual = static_cast<const char*>(args.residual) + offset * kSize;
-    y = Simd::Add(y, LoadSome<kOut>(residual, count));
+    const Simd::V r = LoadSome<kOut>(residual, count);
+    const bool gated = args.derivative != Activation::kNone;
+    y = gated ? Simd::Mul(y, Derivative(args.derivative, r)) : Simd::Add(y, r);
   }
   StoreSome<kOut>(static_cast<char*>(args.out) + offset * kSize, y, count);
 }

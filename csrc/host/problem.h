@@ -24,6 +24,7 @@ struct Operand {
 };
 
 // y = activation(alpha * acc + bias) + residual, rounded once; preactivation = alpha * acc + bias.
+// With a derivative, y = (alpha * acc + bias) * derivative'(residual).
 struct Epilogue {
   float alpha = 1.0f;
   BiasKind bias_kind = BiasKind::kNone;
@@ -31,7 +32,8 @@ struct Epilogue {
   const void* bias = nullptr;
   Activation activation = Activation::kNone;
   const void* residual = nullptr;  // dense, the result's shape and dtype
-  void* preactivation = nullptr;   // dense, the result's shape and dtype
+  Activation derivative = Activation::kNone;
+  void* preactivation = nullptr;  // dense, the result's shape and dtype
 
   bool IsIdentity() const {
     return alpha == 1.0f && bias_kind == BiasKind::kNone && activation == Activation::kNone &&

@@ -1,5 +1,5 @@
 // Activations on vectors. Include after one of simd_*.h. Errors are against float64, measured by
-// tests/host/test_activations.py.
+// tests/ops/test_fused_dot.py and tests/ops/test_gradient_epilogue.py.
 #ifndef JAXPIPE_HOST_SIMD_MATH_H_
 #define JAXPIPE_HOST_SIMD_MATH_H_
 
@@ -32,9 +32,11 @@ inline V TimesSigmoid(V x, V z) {
   return Simd::Mul(x, Simd::Div(one, Simd::Add(one, Exp(Simd::Sub(Simd::Zero(), z)))));
 }
 
-// x * Phi(x) as x * sigmoid(x * P(x^2)): P is a minimax fit of logit(Phi(x)) / x on |x| <= 6,
-// weighted by its effect on the result (absolute error 7e-8 before rounding).
-inline V GeluErf(V x) {
+inline V Sigmoid(V z) { return TimesSigmoid(Simd::Set1(1.0f), z); }
+
+// logit(Phi(x)) as x * P(x^2): P is a minimax fit on |x| <= 6, weighted by its effect on
+// x * Phi(x) (absolute error 7e-8 before rounding).
+inline V LogitPhi(V x) {
   const V t = Simd::Min(Simd::Set1(36.0f), Simd::Mul(x, x));
   V p = Simd::Set1(3.611122952129688e-09f);
   p = Simd::Fma(p, t, Simd::Set1(-2.668883677573714e-07f));
@@ -43,8 +45,10 @@ inline V GeluErf(V x) {
   p = Simd::Fma(p, t, Simd::Set1(-6.6261333936e-05f));
   p = Simd::Fma(p, t, Simd::Set1(7.26685687606e-02f));
   p = Simd::Fma(p, t, Simd::Set1(1.59576843157f));
-  return TimesSigmoid(x, Simd::Mul(x, p));
+  return Simd::Mul(x, p);
 }
+
+inline V GeluErf(V x) { return TimesSigmoid(x, LogitPhi(x)); }
 
 // 0.5 x (1 + tanh(u)) = x * sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
 inline V GeluTanh(V x) {
@@ -65,6 +69,48 @@ inline V Tanh(V x) {
   const V e = Exp(Simd::Add(a, a));
   const V large = Simd::Sub(one, Simd::Div(Simd::Set1(2.0f), Simd::Add(e, one)));
   return Simd::SelectLess(a, Simd::Set1(0.625f), small, Simd::CopySign(large, x));
+}
+
+// The slope of x * sigmoid(z), s + x s (1 - s) w, where w is that of z. With e = exp(-z) the factor
+// 1 - s is e s, without cancellation.
+inline V SlopeOfTimesSigmoid(V x, V z, V w) {
+  const V one = Simd::Set1(1.0f), e = Exp(Simd::Sub(Simd::Zero(), z));
+  const V s = Simd::Div(one, Simd::Add(one, e));
+  return Simd::Fma(Simd::Mul(Simd::Mul(x, s), Simd::Mul(e, s)), w, s);
+}
+
+inline V GeluTanhSlope(V x) {
+  const V t = Simd::Min(Simd::Set1(1.0e6f), Simd::Mul(x, x)), one = Simd::Set1(1.59576912160573f);
+  const V z = Simd::Mul(x, Simd::Fma(t, Simd::Set1(0.0713548162726f), one));
+  return SlopeOfTimesSigmoid(x, z, Simd::Fma(t, Simd::Set1(0.2140644488178f), one));
+}
+
+inline V GeluErfSlope(V x) {
+  const V density =
+      Simd::Mul(Simd::Set1(0.398942280401f), Exp(Simd::Mul(Simd::Mul(x, x), Simd::Set1(-0.5f))));
+  return Simd::Fma(x, density, Sigmoid(LogitPhi(x)));
+}
+
+// The first derivative of an activation.
+inline V Derivative(Activation activation, V x) {
+  const V one = Simd::Set1(1.0f);
+  switch (activation) {
+    case Activation::kRelu:
+      return Simd::SelectLess(Simd::Zero(), x, one, Simd::Zero());
+    case Activation::kGeluTanh:
+      return GeluTanhSlope(x);
+    case Activation::kGeluErf:
+      return GeluErfSlope(x);
+    case Activation::kSilu:
+      return SlopeOfTimesSigmoid(x, x, one);
+    case Activation::kTanh: {
+      const V t = Tanh(x);
+      return Simd::Sub(one, Simd::Mul(t, t));
+    }
+    case Activation::kNone:
+      break;
+  }
+  return one;
 }
 
 template <Activation kActivation>

@@ -31,6 +31,10 @@ FUNCTIONS: dict[str, str] = {
     "silu": "silu",
     "tanh": "tanhf",
 }
+DERIVATIVES: dict[str, str] = {
+    f"derivative_{name}": f"{name}_derivative"
+    for name in ("relu", "gelu_tanh", "gelu_erf", "silu", "tanh")
+}
 INTEGER_STEPS = ("add", "relu", "save")
 VECTOR_BYTES = 16
 
@@ -67,7 +71,10 @@ class Finish:
     @property
     def is_heavy(self) -> bool:
         """True when a step is long enough that unrolling it many times would bloat the code."""
-        return any(s.op in FUNCTIONS and s.op != "relu" for s in self.store.steps)
+        light = ("relu", "derivative_relu")
+        return any(
+            s.op in (*FUNCTIONS, *DERIVATIVES) and s.op not in light for s in self.store.steps
+        )
 
     def lines(self) -> list[str]:
         """The lambda."""
@@ -87,7 +94,9 @@ class Finish:
             case Step("save", Region() as operand):
                 return [f"store_vector<{self.vector}>({self._address(operand)}, x);"]
             case Step("add", Region() as operand):
-                return self._add(operand)
+                return self._with(operand, "x[e] += {}")
+            case Step(op, Region() as operand) if op in DERIVATIVES:
+                return self._with(operand, f"x[e] *= {DERIVATIVES[op]}({{}})")
             case Step(op) if op in FUNCTIONS:
                 return self._each(f"x[e] = {FUNCTIONS[op]}(x[e])")
             case _:
@@ -96,19 +105,20 @@ class Finish:
     def _each(self, text: str) -> list[str]:
         return [UNROLL, f"for (int e = 0; e < {self.vector}; ++e) {text};"]
 
-    def _add(self, operand: Region) -> list[str]:
+    def _with(self, operand: Region, text: str) -> list[str]:
+        """`text` for each element, with that element of `operand` in its braces."""
         buffer = self.buffers[operand.buffer]
         name = f"{buffer.name}_values"
         if "n" not in buffer.axes:  # one value a row
             return [
                 f"{self.value} {name};",
                 f"convert({name}, *({self._address(operand)}));",
-                *self._each(f"x[e] += {name}"),
+                *self._each(text.format(name)),
             ]
         return [
             f"{self.value} {name}[{self.vector}];",
             f"load_vector<{self.vector}>({name}, {self._address(operand)});",
-            *self._each(f"x[e] += {name}[e]"),
+            *self._each(text.format(f"{name}[e]")),
         ]
 
     def _address(self, region: Region) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jaxpipe.codegen.finish import FUNCTIONS
+from jaxpipe.codegen.finish import DERIVATIVES, FUNCTIONS
 from jaxpipe.codegen.hopper_nest import Nest, Results
 from jaxpipe.codegen.hopper_source import is_gated
 from jaxpipe.codegen.text import expression
@@ -92,6 +92,9 @@ def _step(results: Results, step: Step) -> str:
         case "add":
             assert step.operand is not None
             return f"x + {results.buffers[step.operand.buffer].name}"
+        case op if op in DERIVATIVES:
+            assert step.operand is not None
+            return f"x * {DERIVATIVES[op]}({results.buffers[step.operand.buffer].name})"
         case _:
             return f"{FUNCTIONS.get(step.op, step.op)}(x)"
 
@@ -140,9 +143,9 @@ def offset_text(nest: Nest, region: Region, row: str, column: str) -> str:
 
 
 def _operand_step(nest: Nest, axes: tuple[str, ...]) -> Step | None:
-    """The step that adds a buffer with these axes."""
+    """The step that reads a buffer with these axes."""
     for step in nest.store.steps:
-        if step.op == "add" and step.operand is not None:
+        if step.op != "save" and step.operand is not None:
             own = tuple(a for a in nest.buffers[step.operand.buffer].axes if a in ("m", "n"))
             if own == axes:
                 return step

@@ -46,6 +46,40 @@ def _silu(x: Array, _: Array) -> Array:
         return x / (1.0 + np.exp(-x))
 
 
+def _logistic(x: Array) -> Array:
+    with np.errstate(over="ignore"):
+        return 1.0 / (1.0 + np.exp(-x))
+
+
+def _gelu_tanh_slope(z: Array) -> Array:
+    c = math.sqrt(2.0 / math.pi)
+    t = np.tanh(c * (z + 0.044715 * z**3))
+    return 0.5 * (1.0 + t) + 0.5 * z * (1.0 - t * t) * c * (1.0 + 3 * 0.044715 * z**2)
+
+
+def _gelu_erf_slope(z: Array) -> Array:
+    density = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+    return 0.5 * (1.0 + _erf(z / math.sqrt(2.0))) + z * density
+
+
+def _silu_slope(z: Array) -> Array:
+    return _logistic(z) * (1.0 + z * (1.0 - _logistic(z)))
+
+
+SLOPES: dict[str, Callable[[Array], Array]] = {
+    "relu": lambda z: np.where(z > 0, 1.0, 0.0),
+    "gelu_tanh": _gelu_tanh_slope,
+    "gelu_erf": _gelu_erf_slope,
+    "silu": _silu_slope,
+    "tanh": lambda z: 1.0 - np.tanh(z) ** 2,
+}
+"""First derivatives of the activations."""
+
+
+def _times_slope(name: str) -> Callable[[Array, Array], Array]:
+    return lambda x, z: x * SLOPES[name](z)
+
+
 def _round_tf32(x: Array, _: Array) -> Array:
     """cvt.rna.tf32.f32: 10 stored mantissa bits, nearest, ties away from zero."""
     bits = x.astype(np.float32).view(np.uint32)
@@ -64,6 +98,7 @@ OPS: dict[str, Op] = {
         Op("gelu_erf", "none", _gelu_erf),
         Op("silu", "none", _silu),
         Op("tanh", "none", lambda x, _: np.tanh(x)),
+        *(Op(f"derivative_{name}", "region", _times_slope(name)) for name in SLOPES),
         Op("round_tf32", "none", _round_tf32),
     )
 }

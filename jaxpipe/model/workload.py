@@ -133,7 +133,8 @@ def read_bytes(p: Problem) -> int:
 def epilogue_ops(p: Problem) -> int:
     """Instructions of one lane for each result element."""
     e = p.epilogue
-    return 2 + (e.bias != "none") + e.residual + _ACTIVATION_OPS[e.activation]
+    functions = _ACTIVATION_OPS[e.activation] + _ACTIVATION_OPS[e.derivative]
+    return 2 + (e.bias != "none") + e.residual + functions
 
 
 def _entries(batch: tuple[int, ...], strides: tuple[int, ...]) -> int:

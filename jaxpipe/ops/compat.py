@@ -71,11 +71,6 @@ def set_batching(p: Primitive, rule: Callable[..., Any]) -> None:
     batching.fancy_primitive_batchers[p] = rule
 
 
-def set_elementwise_batching(p: Primitive) -> None:
-    """vmap of an elementwise primitive: broadcast what is not mapped."""
-    batching.defbroadcasting(p)
-
-
 def set_lowering(p: Primitive, rule: Callable[..., Any], platform: str | None = None) -> None:
     """`rule(ctx, *values, **params)` emits the operation, for `platform` or for all others.
 

@@ -38,7 +38,8 @@ assert set(ACTIVATIONS) == set(problem.ACTIVATIONS)
 class Fusion:
     """Which operands follow lhs and rhs, and what is done with them; see problem.Epilogue.
 
-    save asks for a second result, the pre-activation.
+    save asks for a second result, the pre-activation. derivative: the residual is a
+    pre-activation of that activation, whose slope there multiplies the result.
     """
 
     alpha: float = 1.0
@@ -46,11 +47,12 @@ class Fusion:
     activation: Activation = "none"
     residual: bool = False
     save: bool = False
+    derivative: Activation = "none"
 
     @property
     def is_linear(self) -> bool:
         """True without an activation: the derivative needs no saved pre-activation."""
-        return self.activation == "none"
+        return self.activation == "none" and self.derivative == "none"
 
     @property
     def is_identity(self) -> bool:
@@ -71,7 +73,7 @@ class Fusion:
     def __repr__(self) -> str:
         return problem.Epilogue(
             self.alpha, "column" if self.bias else "none", "", self.activation,
-            self.residual, self.save,
+            self.residual, self.save, self.derivative,
         ).describe() or "none"  # fmt: skip
 
 
@@ -104,7 +106,9 @@ def apply(acc: Any, bias: Any, residual: Any, fusion: Fusion, dtype: Any) -> lis
     if bias is not None:
         z = z + bias.astype(acc.dtype)
     y = ACTIVATIONS[fusion.activation](z)
-    if residual is not None:
+    if fusion.derivative != "none":
+        y = derivative(residual.astype(acc.dtype), y, fusion.derivative)
+    elif residual is not None:
         y = y + residual.astype(acc.dtype)
     return [y.astype(dtype), z.astype(dtype)] if fusion.save else [y.astype(dtype)]
 
@@ -148,8 +152,21 @@ def _derivative_transpose(
     return [None, g if compat.is_zero(g) else derivative(z, g, activation, order)]
 
 
+def _derivative_batch(
+    axis_data: Any, args: Any, dims: Any, *, activation: Activation, order: int
+) -> tuple[Any, Any]:
+    """Both along a new first dimension; what is not mapped is repeated."""
+    if all(dim is None for dim in dims):
+        return derivative(*args, activation, order), None
+    z, t = (
+        jnp.broadcast_to(x, (axis_data.size, *x.shape)) if dim is None else jnp.moveaxis(x, dim, 0)
+        for x, dim in zip(args, dims, strict=True)
+    )
+    return derivative(z, t, activation, order), 0
+
+
 derivative_p = compat.primitive("jaxpipe_derivative", _derivative_type)
 compat.set_jvp_per_operand(derivative_p, _derivative_in_z, _derivative_in_t)
 compat.set_transpose(derivative_p, _derivative_transpose)
-compat.set_elementwise_batching(derivative_p)
+compat.set_batching(derivative_p, _derivative_batch)
 compat.set_lowering(derivative_p, compat.lower_as(_derivative, many=False))

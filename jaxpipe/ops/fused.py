@@ -89,14 +89,16 @@ def _type(*avals: Any, spec: Spec, fusion: Fusion, mark: Any) -> list[Any]:
 def _jvp(
     primals: Sequence[Any], tangents: Sequence[Any], *, spec: Spec, fusion: Fusion, mark: Any
 ) -> tuple[list[Any], list[Any]]:
-    """y' = activation'(z) z' + residual', z' the sum over the operands that have a tangent."""
+    """y' = activation'(z) z' + residual', z' the sum over the operands that have a tangent; for
+    y = z slope(r) it is slope(r) z' + z slope'(r) r'."""
     wants_z = fusion.save or not fusion.is_linear
     outs = _bind(*primals, spec=spec, fusion=replace(fusion, save=wants_z))
     z = outs[-1]
     terms = _preactivation_terms(primals, tangents, spec, fusion, jax.typeof(outs[0]))
     zd = functools.reduce(operator.add, terms) if terms else None
     _, rd = fusion.split(tuple(tangents[2:]))
-    yd = _result_tangent(z, zd, rd, fusion)
+    _, residual = fusion.split(tuple(primals[2:]))
+    yd = _result_tangent(z, zd, residual, rd, fusion)
     zero = compat.zero_tangent(jax.typeof(outs[0]))
     filled = [zero if t is None else t for t in (yd, zd)]
     results = 1 + fusion.save
@@ -133,13 +135,19 @@ def _broadcast_bias(bias: Any, out: Any) -> Any:
     return lax.broadcast_in_dim(bias.astype(out.dtype), out.shape, dims, out_sharding=sharding)
 
 
-def _result_tangent(z: Any, zd: Any, rd: Any, fusion: Fusion) -> Any:
+def _result_tangent(z: Any, zd: Any, residual: Any, rd: Any, fusion: Fusion) -> Any:
     """None when nothing reaches y."""
     terms = []
+    has_rd = rd is not None and not compat.is_zero(rd)
+    if fusion.derivative != "none":
+        slope = functools.partial(epilogue.derivative, residual, activation=fusion.derivative)
+        terms += [] if zd is None else [slope(zd)]
+        terms += [slope(z * rd.astype(z.dtype), order=2)] if has_rd else []
+        return functools.reduce(operator.add, terms) if terms else None
     if zd is not None:
         linear = fusion.is_linear
         terms.append(zd if linear else epilogue.derivative(z, zd, fusion.activation))
-    if rd is not None and not compat.is_zero(rd):
+    if has_rd:
         terms.append(rd.astype(z.dtype))
     return functools.reduce(operator.add, terms) if terms else None
 

@@ -168,7 +168,10 @@ def epilogue(fusion: Fusion, bias_dtype: Any) -> Epilogue:
     """The Problem's form of `fusion`; bias_dtype is the bias operand's dtype or None."""
     kind: BiasKind = "column" if fusion.bias else "none"
     name = "" if bias_dtype is None else jnp.dtype(bias_dtype).name
-    return Epilogue(fusion.alpha, kind, name, fusion.activation, fusion.residual, fusion.save)
+    return Epilogue(
+        fusion.alpha, kind, name, fusion.activation, fusion.residual, fusion.save,
+        fusion.derivative,
+    )  # fmt: skip
 
 
 def require_concrete(what: str, *shapes: tuple[Any, ...]) -> None:

@@ -3,6 +3,7 @@
 In: a graph, one of its products. Out: a `Group`. The chain that is looked for is
 
     product -> scale by a number -> + bias -> activation -> + residual     (each step optional)
+    product -> scale by a number -> times an activation's derivative       (in gradients)
 
 with casts between floating-point types anywhere. A step joins only when its value has no other
 use. The pre-activation alone may have others: the kernel then writes it as a second result. The
@@ -67,6 +68,8 @@ def grow(graph: Graph, op: Op, spec: Spec, claimed: set[int]) -> Group:
         return group
     for step in (_cast, _scale, _cast, _add_bias, _cast, _activate, _cast, _add_residual, _cast):
         step(graph, group, claimed)
+        if step is _scale and _derive(group, claimed):
+            break
     _drop_widening_end(group, claimed)
     return group
 
@@ -195,6 +198,24 @@ def _activate(graph: Graph, group: Group, claimed: set[int]) -> None:
     group.result = found.result
     group.steps.append(found.activation)
     claimed |= found.inside
+
+
+def _derive(group: Group, claimed: set[int]) -> bool:
+    """The step back through an activation: derivative(z, t) with t the chain's end."""
+    user = _only_user(group, claimed)
+    if user is None or user.name != "jaxpipe_derivative" or user.params["order"] != 1:
+        return False
+    z, t = user.ins
+    fits = t is group.result and isinstance(z, Value) and not descends_from(z, group.op)
+    if not fits or not isinstance(z, Value):
+        return False
+    if z.aval.dtype != t.aval.dtype or not compat.same_sharding(z.aval, t.aval):
+        return False
+    group.residual = z
+    activation = user.params["activation"]
+    group.fusion = replace(group.fusion, residual=True, derivative=activation)
+    _take(group, user, f"derivative of {activation}", claimed)
+    return True
 
 
 def _values_inside(graph: Graph, inside: frozenset[int]) -> list[Value]:

@@ -110,7 +110,7 @@ def encode(problem: Problem, schedule: HostSchedule, cap: int, packed_cols: int 
         struct.unpack("<i", struct.pack("<f", epilogue.alpha))[0],
         _BIAS_KINDS.index(epilogue.bias),
         ACTIVATIONS.index(epilogue.activation),
-        int(epilogue.residual),
+        int(epilogue.residual) + ACTIVATIONS.index(epilogue.derivative),
         int(epilogue.save_preactivation),
         _ISAS.index(schedule.isa),
         _PATHS.index(schedule.path),

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxpipe.ir.ops import SLOPES
 from jaxpipe.kernel import BufferRole
 from jaxpipe.problem import DTYPES, Conv2d, Layout, Matmul, Problem
 
@@ -168,7 +169,9 @@ def expected(problem: Problem, operands: Operands, rows: Array, cols: Array) -> 
     out = _NUMPY_ACTIVATIONS[problem.epilogue.activation](acc)
     if problem.epilogue.residual:
         flat = np.asarray(operands["residual"]).reshape(-1, problem.n)
-        out = out + flat[rows][:, cols].astype(np.float64)
+        read = flat[rows][:, cols].astype(np.float64)
+        gate = SLOPES.get(problem.epilogue.derivative)
+        out = out + read if gate is None else out * gate(read)
     return (out, acc) if problem.epilogue.save_preactivation else (out,)
 
 
@@ -199,7 +202,8 @@ def tolerance(problem: Problem) -> float:
     out_eps = float(jnp.finfo(problem.out_dtype).eps)
     sums = 4 * 2.0**-24 * math.sqrt(max(problem.k, 1))
     tf32 = TF32_ERROR if problem.dtype == "float32" and problem.precision == "tf32" else 0.0
-    approximate = 0.0 if problem.epilogue.activation in ("none", "relu") else 2.0**-10
+    used = {problem.epilogue.activation, problem.epilogue.derivative}
+    approximate = 0.0 if used <= {"none", "relu"} else 2.0**-10
     scale = max(1.0, abs(problem.epilogue.alpha))
     return 0.75 * out_eps + scale * (sums + tf32) + (approximate if out_eps > 1e-5 else 1e-5)
 
@@ -246,7 +250,10 @@ def _epilogue(
     if bias is not None:
         acc = acc + bias.astype(acc.dtype)[(slice(None), None) if epilogue.bias == "row" else None]
     y = ACTIVATIONS[epilogue.activation](acc)
-    if residual is not None:
+    if residual is not None and epilogue.derivative != "none":
+        z = residual.astype(y.dtype)
+        y = jax.vjp(ACTIVATIONS[epilogue.derivative], z)[1](y)[0]
+    elif residual is not None:
         y = y + residual.astype(y.dtype)
     return (y.astype(out), acc.astype(out)) if epilogue.save_preactivation else (y.astype(out),)
 

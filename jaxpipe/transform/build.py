@@ -210,7 +210,9 @@ def epilogue_chain(
     if epilogue.activation != "none":
         steps.append(("activated", Step(epilogue.activation)))
     if epilogue.residual:
-        steps.append(("summed", Step("add", whole(results["residual"], batch))))
+        gated = epilogue.derivative != "none"
+        name, op = ("gated", f"derivative_{epilogue.derivative}") if gated else ("summed", "add")
+        steps.append((name, Step(op, whole(results["residual"], batch))))
     statements: list[Stmt] = []
     value = acc
     for name, step in steps:

@@ -16,7 +16,8 @@ from optuna.samplers import BaseSampler
 
 from jaxpipe import residual, settings, tuned
 from jaxpipe.errors import TuningError
-from jaxpipe.problem import ACTIVATIONS, OPERAND_DTYPES, Conv2d, Epilogue, Layout, Matmul, Problem
+from jaxpipe.keys import EPILOGUE_WORDS, epilogue_fields
+from jaxpipe.problem import OPERAND_DTYPES, Conv2d, Epilogue, Layout, Matmul, Problem
 from jaxpipe.target import DEVICES, Device, HostDevice, device, device_by_model, host_device
 from jaxpipe.tune.crew import LocalCrew
 from jaxpipe.tune.job import Crew, Executor
@@ -27,8 +28,6 @@ from jaxpipe.tune.progress import Progress
 from jaxpipe.tune.sampler import PriorSampler
 from jaxpipe.tune.study import Budget, Study, Tuning
 from jaxpipe.tune.workers import TableCrew
-
-EPILOGUE_WORDS = ("bias", "row_bias", "residual", "preactivation", *ACTIVATIONS[1:])
 
 
 def add_study_arguments(parser: argparse.ArgumentParser) -> None:
@@ -169,21 +168,13 @@ def _common(args: argparse.Namespace) -> dict[str, Any]:
 
 def epilogue_of(text: str) -> Epilogue:
     """The epilogue in words such as `bias+gelu_tanh`; TuningError names a word it does not know."""
-    values: dict[str, Any] = {}
-    for word in filter(None, text.split("+")):
-        if word in ACTIVATIONS:
-            values["activation"] = word
-        elif word.startswith("alpha="):
-            values["alpha"] = float(word[6:])
-        elif word in ("bias", "row_bias"):
-            values["bias"] = "column" if word == "bias" else "row"
-        elif word in ("residual", "preactivation"):
-            values["residual" if word == "residual" else "save_preactivation"] = True
-        else:
-            raise TuningError(
-                f"epilogue word {word!r}: use {', '.join(EPILOGUE_WORDS)}, alpha=NUMBER"
-            )
-    return Epilogue(**values)
+    try:
+        fields = epilogue_fields(text)
+    except (KeyError, ValueError) as error:
+        raise TuningError(
+            f"epilogue {text!r}: {error} is no word, use {', '.join(EPILOGUE_WORDS)}, alpha=NUMBER"
+        ) from error
+    return Epilogue(**fields)
 
 
 def target_of(args: argparse.Namespace) -> tuple[Executor, Device | HostDevice]:

@@ -1,8 +1,12 @@
 """The meaning of a nest survives every pass: the numpy interpreter against numpy."""
 
+from dataclasses import replace
+
 import pytest
 
+from jaxpipe import legality
 from jaxpipe.ir.interpret import interpret
+from jaxpipe.problem import ACTIVATIONS, Epilogue
 from jaxpipe.transform.recipe import lower_ampere
 from tests.drawn import assert_equal, draw, expected, inputs
 
@@ -23,6 +27,26 @@ def check(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_every_stage_of_a_drawn_problem_equals_numpy(seed: int) -> None:
     check(seed)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS[1:])
+def test_a_derivative_survives_every_pass(activation: str) -> None:
+    for seed in range(40):
+        problem, schedule, target = draw(seed)
+        if problem.dtype not in ("float32", "bfloat16", "float16"):
+            continue
+        e = problem.epilogue
+        gate = Epilogue(e.alpha, e.bias, e.bias_dtype, residual=True, derivative=activation)
+        problem = replace(problem, out_dtype="float32", epilogue=gate)
+        if legality.check(schedule, problem, target):
+            continue
+        arrays = inputs(problem, seed)
+        main, *rest = lower_ampere(problem, schedule, target)
+        for _, func in (main.stages[0], main.stages[-1]):
+            got = interpret((func, *(launch.func for launch in rest)), arrays)
+            assert_equal(problem, got, expected(problem, arrays))
+        return
+    raise AssertionError("no drawn problem took the derivative")
 
 
 @pytest.mark.slow

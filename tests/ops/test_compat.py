@@ -72,7 +72,6 @@ def test_bilinear_and_per_operand_rules_exist() -> None:
     product = compat.primitive("product", lambda x, y: x)
     compat.set_bilinear(product, lambda g, x, y: g * y, lambda g, x, y: x * g)
     compat.set_jvp_per_operand(product, lambda t, x, y: t * y, lambda t, x, y: x * t)
-    compat.set_elementwise_batching(product)
     compat.set_lowering(product, compat.lower_as(lambda x, y: [x * y], many=True))
     np.testing.assert_array_equal(product.bind(jnp.ones(2), jnp.ones(2)), jnp.ones(2))
 

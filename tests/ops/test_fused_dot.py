@@ -77,6 +77,20 @@ def test_vmap_of_each_operand(mapped: str) -> None:
     assert_close(*outs, 8, slack=2)
 
 
+@pytest.mark.parametrize(
+    "jacobian", [jax.jacrev, jax.jacfwd, jax.hessian], ids=lambda j: j.__name__
+)
+@pytest.mark.parametrize("activation", ["gelu", "tanh"])
+def test_jacobians_map_one_operand_of_the_derivative(jacobian, activation: str) -> None:
+    x, w = random((2, 3)) / 4, random((3, 4), seed=1) / 4
+
+    def out(x, f):
+        return f(x, w, bias=w[0], residual=jnp.ones((2, 4)), activation=activation)
+
+    got, want = (jacobian(functools.partial(out, f=f))(x) for f in (fused, unfused))
+    assert_close(got, want, 8, slack=8)
+
+
 @pytest.mark.parametrize("mapped", ["x", "w", "w bias", "x w", "x residual"])
 def test_vmap_keeps_the_fusion(mapped: str) -> None:
     values = dict(x=random((6, 8)), w=random((8, 5)), bias=random((5,)), residual=random((6, 5)))

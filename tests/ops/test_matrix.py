@@ -88,6 +88,13 @@ def render() -> str:
         "same transformation, every product on that executor. lowered: compiled to kernels for "
         "that architecture with no product left to XLA; nothing was run on a GPU.",
         "",
+        "Gradients are products of their own (NN, NT and TN layouts, no transposed copies). Where "
+        "one is followed by an activation's derivative, as between two dense layers, "
+        "`jaxpipe.accelerate(jax.grad(loss))` makes both one kernel (its epilogue multiplies with "
+        "the slope at the saved pre-activation); without it XLA does the second in a pass of its "
+        "own. It takes products of `jaxpipe.dot` with activations, or a loss that was itself "
+        "accelerated: `tests/ops/test_gradient_epilogue.py`.",
+        "",
         "| transformation | " + " | ".join(columns) + " |",
         "|---" * (len(columns) + 1) + "|",
     ]

@@ -195,3 +195,12 @@ def test_a_tuner_that_is_not_installed_is_named(monkeypatch) -> None:
     monkeypatch.setattr(executors.importlib, "import_module", absent)
     with pytest.raises(TuningError, match=r"needs optuna: pip install 'jaxpipe\[tune\]'"):
         choose(Matmul(31, 32, 33, dtype="float32"), executor="host", tune=executors.tune_now)
+
+
+def test_profiles_show_the_problem_and_the_schedule() -> None:
+    """As metadata of the compiled custom call, which profilers show."""
+    schedule = HostSchedule(rows=4, strip=32)
+    with jaxpipe.options(schedule=schedule):
+        compiled = jax.jit(lambda x: jaxpipe.dot(x, x)).lower(jnp.ones((SIZE, SIZE))).compile()
+    (call,) = [line for line in compiled.as_text().splitlines() if "custom-call(" in line]
+    assert f"jaxpipe.host[matmul 20x20x20 nn float32->float32 float32][{schedule}]" in call

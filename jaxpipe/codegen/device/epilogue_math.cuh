@@ -98,10 +98,10 @@ __device__ __forceinline__ float gelu_tanh(float x) {
   return x * sigmoid(2.0f * u);
 }
 
-// x * Phi(x) with erfc(z) = t * exp(-z^2 + polynomial(t)), t = 1 / (1 + z / 2), which is exact to
+// Phi(x) with erfc(z) = t * exp(-z^2 + polynomial(t)), t = 1 / (1 + z / 2), which is exact to
 // 1.2e-7 of itself for every z >= 0 (Press et al., Numerical Recipes, erfcc): no branch, and no
 // cancellation for negative x.
-__device__ __forceinline__ float gelu_erf(float x) {
+__device__ __forceinline__ float normal_cdf(float x) {
   const float z = fabsf(x) * 0.7071067811865476f, t = reciprocal_approx(fmaf(0.5f, z, 1.0f));
   float p = 0.17087277f;
   p = fmaf(p, t, -0.82215223f);
@@ -114,7 +114,34 @@ __device__ __forceinline__ float gelu_erf(float x) {
   p = fmaf(p, t, 1.00002368f);
   const float exponent = fmaf(-z, z, fmaf(p, t, -1.26551223f));
   const float half_erfc = 0.5f * t * exp2_approx(1.4426950408889634f * exponent);
-  return x * (x < 0.0f ? half_erfc : 1.0f - half_erfc);
+  return x < 0.0f ? half_erfc : 1.0f - half_erfc;
+}
+
+__device__ __forceinline__ float gelu_erf(float x) { return x * normal_cdf(x); }
+
+// First derivatives. A cube or a square that would overflow meets a factor that is 0 by then.
+__device__ __forceinline__ float relu_derivative(float x) { return x > 0.0f ? 1.0f : 0.0f; }
+// Of x * sigmoid(z): s + x s (1 - s) times z's own slope; 1 - s is e s with e = exp(-z).
+__device__ __forceinline__ float times_sigmoid_derivative(float x, float z, float slope) {
+  const float e = fminf(exp2_approx(-1.4426950408889634f * z), 1.0e30f);
+  const float s = reciprocal_approx(1.0f + e);
+  return fmaf(x * s * (e * s), slope, s);
+}
+__device__ __forceinline__ float silu_derivative(float x) {
+  return times_sigmoid_derivative(x, x, 1.0f);
+}
+__device__ __forceinline__ float tanh_derivative(float x) {
+  const float t = tanhf(x);
+  return fmaf(-t, t, 1.0f);
+}
+__device__ __forceinline__ float gelu_tanh_derivative(float x) {
+  const float square = fminf(x * x, 1.0e6f);
+  const float z = 1.5957691216057308f * x * fmaf(0.044715f, square, 1.0f);
+  return times_sigmoid_derivative(x, z, 1.5957691216057308f * fmaf(0.134145f, square, 1.0f));
+}
+__device__ __forceinline__ float gelu_erf_derivative(float x) {
+  const float density = 0.3989422804014327f * exp2_approx(-0.7213475204444817f * x * x);
+  return fmaf(x, density, normal_cdf(x));
 }
 
 // Two neighbours as floats, 0 where outside. kAligned: the address is a multiple of the pair and
