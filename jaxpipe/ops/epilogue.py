@@ -157,7 +157,7 @@ def _derivative_batch(
 ) -> tuple[Any, Any]:
     """Both along a new first dimension; what is not mapped is repeated."""
     if all(dim is None for dim in dims):
-        return derivative(*args, activation, order), None
+        return derivative(args[0], args[1], activation, order), None
     z, t = (
         jnp.broadcast_to(x, (axis_data.size, *x.shape)) if dim is None else jnp.moveaxis(x, dim, 0)
         for x, dim in zip(args, dims, strict=True)
