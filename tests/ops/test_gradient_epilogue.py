@@ -17,7 +17,10 @@ from jaxpipe.ops import epilogue, fused
 from jaxpipe.ops.dot_spec import DotSpec
 from jaxpipe.ops.epilogue import Fusion
 from jaxpipe.ops.options import Options
-from jaxpipe.problem import ACTIVATIONS, Epilogue, Matmul
+from jaxpipe.problem import ACTIVATIONS, Epilogue, Layout, Matmul
+from jaxpipe.runtime.measure import measure
+from jaxpipe.runtime.timing import QUICK_PLAN
+from jaxpipe.schedule import HostSchedule
 from tests.tolerance import assert_close
 
 NT = (((1,), (1,)), ((), ()))
@@ -169,3 +172,12 @@ def test_epilogues_that_make_no_sense_are_refused(words) -> None:
 def test_its_key_names_it() -> None:
     problem = Matmul(8, 8, 8, epilogue=Epilogue(residual=True, derivative="silu"))
     assert problem.key.endswith("derivative_silu")
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS[1:])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_tuner_can_judge_it(activation, dtype) -> None:
+    gate = Epilogue(residual=True, derivative=activation)
+    problem = Matmul(256, 512, 64, dtype=dtype, rhs=Layout(True), epilogue=gate)
+    (measured,) = measure(problem, [HostSchedule()], plan=QUICK_PLAN, baseline=False)
+    assert measured.status == "ok", measured.reason
