@@ -12,7 +12,7 @@ from jaxpipe.ptx.run import ADVERSARIAL_MODES, Mode
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import device
 from jaxpipe.toolchain.sass import disassemble, tensor_instructions
-from tests.codegen.hopper_points import SM_90A, Point, points
+from tests.codegen.hopper_points import SM_90A, Point, draw, points
 from tests.codegen.hopper_runs import run_point
 
 SERIALISED = ("C7508", "C7510", "C7511", "C7515", "C7517", "C7519")
@@ -170,6 +170,14 @@ def test_machine_code_is_what_the_family_promises(problem: Problem, text: str) -
 @pytest.mark.parametrize("point", list(points(130, small=False)), ids=lambda p: f"point {p.seed}")
 def test_machine_code_of_drawn_points_is_sound(point: Point) -> None:
     assert_sound(point.problem, point.schedule)
+
+
+@pytest.mark.parametrize("seed", [881, 886, 1348])
+def test_costly_results_wait_for_their_panel(seed: int) -> None:
+    """These spilled while ptxas finished the results of all panels at once."""
+    point = draw(seed, small=False)
+    assert_sound(point.problem, point.schedule)
+    assert "one * accumulators" in emit_kernel(point.problem, point.schedule, SM_90A).source
 
 
 @pytest.mark.parametrize(("block_n", "limit"), [(128, 41), (256, 46)])
