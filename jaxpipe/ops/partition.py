@@ -172,7 +172,8 @@ def explicit(*operands: Any, spec: Spec, fusion: Fusion) -> list[Any]:
     body = functools.partial(
         _local_then_sum, spec=spec, fusion=fusion, axes=_reduced_axes(factors, axes)
     )
-    placed = [jax.reshard(x, s) for x, s in zip(operands, in_specs, strict=True)]
+    places = (NamedSharding(mesh, s) for s in in_specs)
+    placed = [jax.reshard(x, p) for x, p in zip(operands, places, strict=True)]
     mapped = jax.shard_map(body, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
     return mapped(*placed)  # type: ignore[no-any-return]
 

@@ -309,6 +309,16 @@ def test_explicit_axes(name: str, eager: bool) -> None:
     assert jax.tree.map(str, types[0]) == jax.tree.map(str, types[1])
 
 
+@pytest.mark.parametrize("name", ["rows and columns", "batch", "scan", "gradients"])
+def test_explicit_axes_outside_set_mesh(name: str) -> None:
+    f, operands, specs = EXPLICITLY[name]
+    args = place(mesh_of(EXPLICIT), operands, specs)
+    assert_same(f, *args)
+    if name != "gradients":  # lax's own eager gradients ask for jax.set_mesh
+        types = [jax.tree.map(jax.typeof, f(d, *args)) for d in (ours, theirs)]
+        assert jax.tree.map(str, types[0]) == jax.tree.map(str, types[1])
+
+
 def test_explicit_axes_need_no_callback_and_no_gather() -> None:
     mesh = mesh_of(EXPLICIT)
     with jax.set_mesh(mesh):
