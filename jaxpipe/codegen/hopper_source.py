@@ -181,16 +181,19 @@ def _prefetches(maps: list[str]) -> str:
 
 
 def _barriers(g: Geometry) -> str:
+    if g.k_tiles == 0:
+        return ""
     one = "st_shared(shared + kOne, bits_of(1.0f));  // read again for every panel\n"
-    return (one if is_gated(g) else "") + (_ring_barriers(g) if g.k_tiles else "")
+    return (one if is_gated(g) else "") + _ring_barriers(g)
 
 
 def is_gated(g: Geometry) -> bool:
     """True when results wait for their panel: ptxas would otherwise finish those of all panels
     before the first is stored, with more of them under way than there are registers. A factor of
-    one that is read from shared memory after the barrier in front of a panel holds them back."""
+    one that is read from shared memory after the barrier in front of a panel holds them back.
+    Sums of nothing (K = 0) are constants, and their kernels have no barrier after the start."""
     cheap = g.problem.epilogue.activation in ("none", "relu")
-    return not (cheap or g.stores_partials)
+    return not (cheap or g.stores_partials or g.k_tiles == 0)
 
 
 def _ring_barriers(g: Geometry) -> str:
