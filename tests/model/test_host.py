@@ -127,3 +127,15 @@ def test_the_bottleneck_model_is_a_lower_bound_of_three_times(problem: Problem) 
     said = bottleneck.predict(problem, HostSchedule(), HOST)
     assert said.seconds == max(s for _, s in said.parts)
     assert said.bound in bottleneck.HOST_BOUNDS
+
+
+@pytest.mark.parametrize(("k", "share"), [(1024, True), (3072, True), (1040, False), (3088, False)])
+def test_tall_tiles_wait_where_the_rows_of_lhs_share_few_cache_sets(k: int, share: bool) -> None:
+    problem = Matmul(512, 768, k, dtype="float32")  # a row of 1024 or 3072 is whole L1 ways apart
+
+    def wait(rows: int, copy_lhs: bool) -> float:
+        schedule = HostSchedule(rows=rows, strip=128, copy_lhs=copy_lhs)
+        return dict(host.predict(problem, schedule, HOST).parts)["wait"]
+
+    assert (wait(14, False) > 2 * wait(7, False)) is share
+    assert (wait(14, False) > 2 * wait(14, True)) is share
