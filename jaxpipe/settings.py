@@ -101,6 +101,13 @@ def get(name: str) -> object:
         ) from None
 
 
+def whole(name: str) -> int:
+    """The value of setting `name`, which is a whole number."""
+    value = get(name)
+    assert isinstance(value, int), name
+    return value
+
+
 def cache_dir() -> pathlib.Path:
     """The directory of everything that jaxpipe keeps between runs (not created here)."""
     value = get("JAXPIPE_CACHE_DIR")

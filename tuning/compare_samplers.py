@@ -29,8 +29,9 @@ import numpy as np
 import optuna
 import public_sets
 
+from jaxpipe.tune.finals import FINALISTS
 from jaxpipe.tune.methods import METHODS
-from jaxpipe.tune.replay import FINALISTS, Replay, simulate
+from jaxpipe.tune.replay import Replay, simulate
 from jaxpipe.version import VERSION
 
 COLUMNS = (1, 5, 10, 20, 50)

@@ -63,7 +63,8 @@ def _gelu_erf_slope(z: Array) -> Array:
 
 
 def _silu_slope(z: Array) -> Array:
-    return _logistic(z) * (1.0 + z * (1.0 - _logistic(z)))
+    s = _logistic(z)
+    return s * (1.0 + z * (1.0 - s))
 
 
 SLOPES: dict[str, Callable[[Array], Array]] = {

@@ -52,8 +52,8 @@ def _packed(problem: Problem, host: HostDevice) -> HostSchedule:
     is_low = _takes_low_tiles(problem)
     rows = min(host.kernels.tile_rows, LOW_ROWS if is_low else ROWS)
     wanted = STRIPS_A_THREAD * host.threads
-    is_tall = problem.dtype == "float32" and problem.m > FEW_ROWS
-    widths = [4 * panel] if is_low or is_tall or problem.batch_size >= wanted else []
+    is_wide = is_low or _is_tall(problem) or problem.batch_size >= wanted
+    widths = [4 * panel] if is_wide else []
     widths += [2 * panel, panel]
     strips = [problem.batch_size * -(-problem.n // width) for width in widths]
     copies = not is_low and _aliases(problem)
@@ -76,8 +76,13 @@ def _takes_low_tiles(problem: Problem) -> bool:
     they are (an epilogue's call costs more than the lines)."""
     if not isinstance(problem, Matmul) or problem.dtype != "float32":
         return False
-    is_tall = problem.m > FEW_ROWS and problem.epilogue.is_identity
-    return is_tall or problem.batch_size > 1 or _aliases(problem)
+    is_bare = problem.epilogue.is_identity
+    return (_is_tall(problem) and is_bare) or problem.batch_size > 1 or _aliases(problem)
+
+
+def _is_tall(problem: Problem) -> bool:
+    """Many rows of float32, which share each panel."""
+    return problem.dtype == "float32" and problem.m > FEW_ROWS
 
 
 def packed_rule(problem: Problem, host: HostDevice) -> HostSchedule:

@@ -67,6 +67,4 @@ def weight(x: Any, w: Any, options: Options) -> Any:
     known = jnp.dtype(w.dtype).name in packing.words()[1] and w.is_fully_addressable
     if not known or len(w.devices()) != 1 or w.is_deleted():
         return w
-    limit = settings.get("JAXPIPE_PACKED_MB")
-    assert isinstance(limit, int)
-    return CACHE.packed(w, limit << 20)
+    return CACHE.packed(w, settings.whole("JAXPIPE_PACKED_MB") << 20)

@@ -217,7 +217,7 @@ def study_of(problem: Problem, args: argparse.Namespace, crew: Crew | None = Non
     executor, target = target_of(args)
     learnt = None if args.no_residual else residual.shipped(executor)
     space = problem_space(problem, target, learnt)
-    jobs = args.jobs or int(str(settings.get("JAXPIPE_COMPILE_JOBS")))
+    jobs = args.jobs or settings.whole("JAXPIPE_COMPILE_JOBS")
     if crew is None and args.workers:
         crew = TableCrew(args.storage, f"{executor} {target.name} {problem.key}", target.name)
     return Study(

@@ -15,6 +15,11 @@ from jaxpipe.problem import DTYPES
 from jaxpipe.records import Record
 from jaxpipe.schedule import GpuSchedule, Schedule
 
+FINALISTS = 5
+"""The best by short measurement, which are measured again side by side."""
+FINAL_BLOCKS = 45
+"""Samples of each: finalists differ by less than a short measurement's noise; five cost some three
+seconds."""
 TIE = 0.01
 
 

@@ -33,7 +33,7 @@ def tune(problem: Problem, executor: Executor, target: Device | HostDevice) -> R
     Candidates are checked against XLA before their time counts; the finals are measured beside
     XLA, so the record says which of the two is faster. Raises TuningError when none worked.
     """
-    budget = Budget(_whole("JAXPIPE_MISS_TRIALS"), _whole("JAXPIPE_MISS_SECONDS"))
+    budget = Budget(settings.whole("JAXPIPE_MISS_TRIALS"), settings.whole("JAXPIPE_MISS_SECONDS"))
     with _ONE_AT_A_TIME:
         known = tuned.read(tuned.user_path(target.name)).exact(problem, executor, target.name)
         if known is not None and choose.is_legal(known.schedule, problem, target):
@@ -46,7 +46,7 @@ def _search(
 ) -> Record:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     space = problem_space(problem, target, residual.shipped(executor))
-    jobs = _whole("JAXPIPE_COMPILE_JOBS") if executor == "cuda" else 0
+    jobs = settings.whole("JAXPIPE_COMPILE_JOBS") if executor == "cuda" else 0
     progress = Progress(budget.trials, budget.seconds)
     progress.say(f"JAXPIPE_ON_MISS=tune: {problem} on {target.name}, {len(space)} schedules")
     study = Study(
@@ -63,7 +63,3 @@ def _search(
         return study.run(budget).winner
     finally:
         study.crew.close()
-
-
-def _whole(name: str) -> int:
-    return int(str(settings.get(name)))

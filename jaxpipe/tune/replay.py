@@ -17,9 +17,7 @@ from optuna.trial import TrialState
 
 from jaxpipe.errors import TuningError
 from jaxpipe.tune.candidates import Candidates, Floats
-
-FINALISTS, FINAL_RUNS = 5, 45
-"""As in a live study (study.FINALISTS, serve_measure.FINAL)."""
+from jaxpipe.tune.finals import FINAL_BLOCKS, FINALISTS
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,5 +99,5 @@ class _Finals:
     def _long_s(self, row: int) -> float:
         if row not in self._known:
             rng = np.random.default_rng([self._seed, 13, row])
-            self._known[row] = statistics.median(self._replay.measure(row, rng, FINAL_RUNS))
+            self._known[row] = statistics.median(self._replay.measure(row, rng, FINAL_BLOCKS))
         return self._known[row]

@@ -18,6 +18,7 @@ import jaxlib
 from jaxpipe.records import Measurement
 from jaxpipe.runtime.measure import measure
 from jaxpipe.runtime.timing import Plan
+from jaxpipe.tune.finals import FINAL_BLOCKS
 from jaxpipe.tune.job import Job
 from jaxpipe.tune.serve import serve
 from jaxpipe.version import VERSION
@@ -25,8 +26,7 @@ from jaxpipe.version import VERSION
 ROUND = Plan(blocks=5, sample_s=0.005, warmup_s=0.02)
 """One short round: enough to tell a loser."""
 ROUNDS = 3
-FINAL = Plan(blocks=45, sample_s=0.01, warmup_s=0.05)
-"""Finalists differ by less than a short measurement's noise; five cost some three seconds."""
+FINAL = Plan(blocks=FINAL_BLOCKS, sample_s=0.01, warmup_s=0.05)
 CLEARLY_SLOWER = 1.25
 """A median this many times the incumbent's ends a trial: seen noise stays below (tuning/README)."""
 

@@ -25,7 +25,7 @@ from jaxpipe.errors import TuningError
 from jaxpipe.records import Record
 from jaxpipe.schedule import Schedule
 from jaxpipe.tune import told
-from jaxpipe.tune.finals import winner_of
+from jaxpipe.tune.finals import FINALISTS, winner_of
 from jaxpipe.tune.job import Crew, Executor, Job, Outcome
 from jaxpipe.tune.ledger import Ledger
 from jaxpipe.tune.listed import ListSampler
@@ -33,7 +33,6 @@ from jaxpipe.tune.problem_space import ProblemSpace
 from jaxpipe.tune.progress import Progress, duration
 from jaxpipe.tune.storage import open_storage, patiently
 
-FINALISTS = 5
 SEEDS = 2
 """Winners of nearby problems (or of older versions) that are tried first."""
 MOST_REQUEUES = 2
