@@ -34,10 +34,11 @@ def product(spec: Spec, fusion: Fusion, lhs: Any, rhs: Any, *extras: Any) -> lis
     """[y] or [y, pre-activation] of arrays; checks the shapes of bias and residual."""
     if fusion.is_identity and not isinstance(spec, PackedSpec):
         return [bare(spec, lhs, rhs)]
-    bias, residual = fusion.split(extras)
+    lhs, rhs, *varied = compat.same_varying(lhs, rhs, *extras)
+    bias, residual = fusion.split(tuple(varied))
     out = spec.result_type(jax.typeof(lhs), jax.typeof(rhs))
     check_epilogue(spec, fusion, jax.typeof(lhs), jax.typeof(rhs), out, bias, residual)
-    return _bind(lhs, rhs, *extras, spec=spec, fusion=fusion)
+    return _bind(lhs, rhs, *varied, spec=spec, fusion=fusion)
 
 
 def check_epilogue(

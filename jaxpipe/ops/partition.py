@@ -88,12 +88,12 @@ def _local_then_sum(*operands: Any, spec: Spec, fusion: Fusion, axes: Axes) -> l
     Partial sums cross devices in the result's dtype, as XLA's do. A nonlinear epilogue comes
     after the sum.
     """
-    operands = tuple(compat.same_varying(*operands))
     if not axes:
-        return local(*operands, spec=spec, fusion=fusion)
+        return local(*compat.same_varying(*operands), spec=spec, fusion=fusion)
     lhs, rhs, *extras = operands
-    (partial,) = local(lhs, rhs, spec=spec, fusion=Fusion())
-    acc = lax.psum(partial, axes)
+    (partial,) = local(*compat.same_varying(lhs, rhs), spec=spec, fusion=Fusion())
+    # The sum no longer varies over `axes`, nor must what is added to it.
+    acc, *extras = compat.same_varying(lax.psum(partial, axes), *extras)
     if fusion.is_identity:
         return [acc]
     bias, residual = fusion.split(tuple(extras))

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpipe.errors import ProblemError
-from jaxpipe.ops import constants, epilogue, fused, options, packing, scales
+from jaxpipe.ops import compat, constants, epilogue, fused, options, packing, scales
 from jaxpipe.ops import conv as convolution
 from jaxpipe.ops import dot as plain
 from jaxpipe.ops.dot_spec import DotSpec
@@ -84,13 +84,14 @@ def dot(
 
 
 def _scaled(
-    spec: DotSpec, fusion: Fusion, x: Any, w: Any, factors: Sequence[Any], *extras: Any
+    spec: DotSpec, fusion: Fusion, x: Any, w: Any, factors: Sequence[Any], *added: Any
 ) -> jax.Array:
     """Wide sums from the kernel; scales, bias, activation and residual on them; one rounding."""
+    x, w, *extras = compat.same_varying(x, w, *added)
     sums = replace(spec, preferred_element_type=_sum_dtype(x, w))
     shape = sums.result_type(jax.typeof(x), jax.typeof(w)).shape
     out = jax.ShapeDtypeStruct(shape, spec.preferred_element_type or _scaled_dtype(x, w))
-    bias, residual = fusion.split(extras)
+    bias, residual = fusion.split(tuple(extras))
     fused.check_epilogue(spec, fusion, jax.typeof(x), jax.typeof(w), out, bias, residual)
     acc = fused.bare(sums, x, w)
     acc = acc.astype(jnp.promote_types(jnp.float32, acc.dtype))
