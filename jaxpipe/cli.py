@@ -11,18 +11,22 @@ import importlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import ModuleType
 
-from jaxpipe.errors import JaxpipeError
+from jaxpipe.command_line import told
+from jaxpipe.errors import UnsupportedError
 from jaxpipe.version import VERSION
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One sub-command: the module that serves it and the line that `--help` shows."""
+    """One sub-command: the module that serves it, the line that `--help` shows, and the extra of
+    the package that holds what it imports."""
 
     name: str
     module: str
     summary: str
+    extra: str = ""
 
 
 COMMANDS = (
@@ -31,31 +35,47 @@ COMMANDS = (
         "explain", "jaxpipe.explain", "what bounds a kernel, and why its buffers are pipelined"
     ),
     Command("check", "jaxpipe.cli_check", "run a kernel's PTX on the CPU and report every hazard"),
-    Command("tune", "jaxpipe.cli_tune", "tune the schedule of a product or convolution"),
+    Command("tune", "jaxpipe.cli_tune", "tune the schedule of a product or convolution", "tune"),
     Command("doctor", "jaxpipe.doctor", "what works on this machine, and why the rest does not"),
 )
-USAGE_ERROR, FAULT = 2, 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: the process's); returns the exit code.
 
-    A JaxpipeError is printed as one line on standard error and exits with 1.
+    Faults that a user can cause are printed as one line on standard error and exit with 1.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     asked = arguments[0] if arguments else ""
-    parser = argparse.ArgumentParser(prog="jaxpipe", description=__doc__.splitlines()[0])
+    return told(f"jaxpipe {asked}", lambda: _run(arguments, asked))
+
+
+def _run(arguments: list[str], asked: str) -> int:
+    args = _parser(asked).parse_args(arguments)
+    return int(args.run(args))
+
+
+def _parser(asked: str) -> argparse.ArgumentParser:
+    """The whole command line, with the arguments of the command that is asked for."""
+    parser = argparse.ArgumentParser(prog="jaxpipe", description="Kernels for JAX, looked into.")
     parser.add_argument("--version", action="version", version=f"jaxpipe {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for row in COMMANDS:
         command = commands.add_parser(row.name, help=row.summary, description=row.summary)
         if row.name == asked:
-            module = importlib.import_module(row.module)
+            module = _module(row)
             module.add_arguments(command)
             command.set_defaults(run=module.run)
-    args = parser.parse_args(arguments)
+    return parser
+
+
+def _module(row: Command) -> ModuleType:
+    """The module of a command; UnsupportedError when what its extra installs is missing."""
     try:
-        return int(args.run(args))
-    except JaxpipeError as error:
-        print(f"jaxpipe {args.command}: {error}", file=sys.stderr)
-        return FAULT
+        return importlib.import_module(row.module)
+    except ModuleNotFoundError as error:
+        if not row.extra or str(error.name).startswith("jaxpipe"):
+            raise
+        raise UnsupportedError(
+            f"needs {error.name}, which is not installed: pip install 'jaxpipe[{row.extra}]'"
+        ) from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from jaxpipe import compiler
+from jaxpipe import command_line, compiler
 from jaxpipe.cli_emit import schedule_of
 from jaxpipe.explain import add_problem_arguments, problem_of
 from jaxpipe.kernel import CompiledKernel
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_problem_arguments(parser)
     parser.add_argument("--target", default="a100", help=f"{', '.join((*DEVICES, *ARCHES))}")
     parser.add_argument("--schedule", default="", help="field=value,... over the chosen one")
-    parser.add_argument("--seed", type=int, default=0, help="of the operands")
+    parser.add_argument("--seed", type=command_line.natural, default=0, help="of the operands")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -7,8 +7,8 @@ import pathlib
 import sys
 from collections.abc import Callable
 
-from jaxpipe import tuned
-from jaxpipe.errors import JaxpipeError
+from jaxpipe import command_line, tuned
+from jaxpipe.errors import RecordError
 from jaxpipe.tune import exchange
 from jaxpipe.tune.arguments import (
     add_problem_arguments,
@@ -44,8 +44,10 @@ def add_matmul_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of one product."""
     parser.set_defaults(kind="matmul")
     for name, about in (("m", "rows of the result"), ("n", "columns"), ("k", "terms of each sum")):
-        parser.add_argument(name, type=int, help=about)
-    parser.add_argument("--batch", type=int, nargs="*", default=[], help="up to two batch sizes")
+        parser.add_argument(name, type=command_line.size, help=about)
+    parser.add_argument(
+        "--batch", type=command_line.size, nargs="*", default=[], help="up to two batch sizes"
+    )
     parser.add_argument(
         "--layout",
         choices=("nn", "nt", "tn", "tt"),
@@ -60,18 +62,22 @@ def add_conv_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of one convolution."""
     parser.set_defaults(kind="conv")
     for name in ("batch", "height", "width", "in_channels", "out_channels"):
-        parser.add_argument(name, type=int)
+        parser.add_argument(name, type=command_line.size)
     parser.add_argument(
         "--kernel",
-        type=int,
+        type=command_line.count,
         nargs="+",
         default=[3],
         help="filter height and width (one number: square)",
     )
-    parser.add_argument("--stride", type=int, nargs="+", default=[1])
-    parser.add_argument("--dilation", type=int, nargs="+", default=[1])
+    parser.add_argument("--stride", type=command_line.count, nargs="+", default=[1])
+    parser.add_argument("--dilation", type=command_line.count, nargs="+", default=[1])
     parser.add_argument(
-        "--padding", type=int, nargs="+", default=[0], help="one number, or top bottom left right"
+        "--padding",
+        type=command_line.size,
+        nargs="+",
+        default=[0],
+        help="one number, or top bottom left right",
     )
     add_problem_arguments(parser)
     add_study_arguments(parser)
@@ -84,16 +90,13 @@ def run_tuning(args: argparse.Namespace) -> int:
 
 
 def run_script(about: str, add: Callable[[argparse.ArgumentParser], None]) -> int:
-    """The whole of a tuning script: parse by `add`, tune, print; 1 on a jaxpipe error."""
+    """The whole of a tuning script: parse by `add`, tune, print; 1 on a fault that a user can cause."""
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add(parser)
-    try:
-        return run_tuning(parser.parse_args())
-    except JaxpipeError as error:
-        print(f"{pathlib.Path(sys.argv[0]).stem}: {error}", file=sys.stderr)
-        return 1
+    name = pathlib.Path(sys.argv[0]).stem
+    return command_line.told(name, lambda: run_tuning(parser.parse_args()))
 
 
 def add_export_arguments(parser: argparse.ArgumentParser) -> None:
@@ -111,7 +114,9 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_export(args: argparse.Namespace) -> int:
-    """Write T4 results or a merged table."""
+    """Write T4 results or a merged table; RecordError for a source that is not there."""
+    if missing := [str(path) for path in args.source if not path.is_file()]:
+        raise RecordError(f"no file {', '.join(missing)}: name ledgers (.jsonl) or tuned files")
     if args.format == "t4":
         records = [r for path in args.source for r in Ledger(path).read()]
         args.out.write_text(exchange.to_t4(records))

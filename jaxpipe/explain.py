@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 import jax
 
+from jaxpipe import command_line
 from jaxpipe.errors import ProblemError, UnsupportedError
 from jaxpipe.explain_plot import plot
 from jaxpipe.explain_report import Report, lines, report
@@ -38,6 +39,8 @@ from jaxpipe.schedule import GpuSchedule, HostSchedule
 from jaxpipe.target import DEVICES, Device, HostDevice, device, host_device
 
 HOST = "host"
+MATMUL_ONLY: dict[str, object] = {"batch": [], "layout": "nn"}
+CONV_ONLY: dict[str, object] = {"stride": 1, "padding": 0}
 
 
 def explain(fn: Callable[..., Any], *args: Any, target: str = HOST, **kwargs: Any) -> str:
@@ -110,8 +113,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_problem_arguments(parser: argparse.ArgumentParser) -> None:
     """`matmul M N K` or `conv N H W C OUT KH KW` (also `conv2d`), and what they compute in."""
     parser.add_argument("op", choices=("matmul", "conv2d", "conv"))
-    parser.add_argument("sizes", type=int, nargs="+", help="m n k | n h w c out kh kw")
-    parser.add_argument("--batch", type=int, nargs="*", default=[], help="batch sizes of a matmul")
+    parser.add_argument(
+        "sizes", type=command_line.size, nargs="+", help="m n k | n h w c out kh kw"
+    )
+    parser.add_argument(
+        "--batch", type=command_line.size, nargs="*", default=[], help="batch sizes of a matmul"
+    )
     parser.add_argument("--dtype", default="bfloat16", choices=OPERAND_DTYPES)
     parser.add_argument("--out-dtype", default="", help="default: the operands'")
     parser.add_argument("--layout", default="nn", choices=("nn", "nt", "tn", "tt"))
@@ -119,8 +126,12 @@ def add_problem_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bias", default="none", choices=get_args(BiasKind))
     parser.add_argument("--activation", default="none", choices=ACTIVATIONS)
     parser.add_argument("--residual", action="store_true")
-    parser.add_argument("--stride", type=int, default=1, help="of a conv2d, both ways")
-    parser.add_argument("--padding", type=int, default=0, help="of a conv2d, every side")
+    parser.add_argument(
+        "--stride", type=command_line.count, default=1, help="of a conv2d, both ways"
+    )
+    parser.add_argument(
+        "--padding", type=command_line.size, default=0, help="of a conv2d, every side"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -135,6 +146,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _report(args: argparse.Namespace) -> Report:
     problem, where = problem_of(args), _target(args.target)
+    if problem.is_empty or problem.k == 0:
+        raise ProblemError(f"{problem} computes nothing: there is no kernel to explain")
     found = report(problem, where)
     if not args.schedule:
         return found
@@ -152,12 +165,20 @@ def problem_of(args: argparse.Namespace) -> Problem:
             f"{args.op} takes {wanted} sizes, got {len(args.sizes)}: "
             f"{'m n k' if args.op == 'matmul' else 'n h w c out kh kw'}"
         )
+    _refuse_idle(args)
     problem = _matmul(args) if args.op == "matmul" else _conv2d(args)
     epilogue = Epilogue(bias=args.bias, activation=args.activation, residual=args.residual)
     return replace(
         problem, dtype=args.dtype, out_dtype=args.out_dtype, precision=args.precision,
         epilogue=epilogue,
     )  # fmt: skip
+
+
+def _refuse_idle(args: argparse.Namespace) -> None:
+    """Raise ProblemError for arguments that say nothing of this kind of problem."""
+    idle = CONV_ONLY if args.op == "matmul" else MATMUL_ONLY
+    if given := [f"--{name}" for name, default in idle.items() if getattr(args, name) != default]:
+        raise ProblemError(f"{args.op} takes no {' and no '.join(given)}: leave it away")
 
 
 def _matmul(args: argparse.Namespace) -> Problem:

@@ -6,6 +6,7 @@ In: a Report. Out: an image file. It must not know JAX.
 from __future__ import annotations
 
 import os
+import pathlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -45,7 +46,7 @@ def timeline(load: float, use: float, stages: int, steps: int) -> Iterator[Chunk
 
 
 def plot(report: Report, path: str | os.PathLike[str]) -> None:
-    """Write the picture of a report; UnsupportedError without matplotlib."""
+    """Write the picture of a report; UnsupportedError without matplotlib, or for its suffix."""
     try:
         from matplotlib import pyplot
     except ImportError as error:
@@ -55,6 +56,9 @@ def plot(report: Report, path: str | os.PathLike[str]) -> None:
         ) from error
     with_timeline = report.phases is not None
     figure, axes = pyplot.subplots(1 + with_timeline, 1, figsize=(9, 4 * (1 + with_timeline)))
+    known = figure.canvas.get_supported_filetypes()
+    if pathlib.Path(path).suffix[1:].lower() not in known:
+        raise UnsupportedError(f"cannot draw {path}: end its name in one of {', '.join(known)}")
     panels = list(axes) if with_timeline else [axes]
     if report.phases is not None:
         _draw_timeline(panels[0], report, report.phases.main)

@@ -53,10 +53,9 @@ def _choice(*words: str) -> Callable[[str], str]:
 
 
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
+    if not text.strip().isdecimal() or int(text) < 1:
         raise ValueError("a whole number of at least 1")
-    return value
+    return int(text)
 
 
 def _path(text: str) -> pathlib.Path:

@@ -14,7 +14,7 @@ import jax
 import optuna
 from optuna.samplers import BaseSampler
 
-from jaxpipe import residual, settings, tuned
+from jaxpipe import command_line, residual, settings, tuned
 from jaxpipe.errors import TuningError
 from jaxpipe.keys import EPILOGUE_WORDS, epilogue_fields
 from jaxpipe.problem import OPERAND_DTYPES, Conv2d, Epilogue, Layout, Matmul, Problem
@@ -35,12 +35,15 @@ def add_study_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("study")
     group.add_argument(
         "--trials",
-        type=int,
+        type=command_line.count,
         default=50,
         help="trials in all, those of earlier runs included (default 50)",
     )
     group.add_argument(
-        "--seconds", type=float, default=0.0, help="stop after so many seconds (default: no limit)"
+        "--seconds",
+        type=command_line.seconds,
+        default=0.0,
+        help="stop after so many seconds (default: no limit)",
     )
     group.add_argument(
         "--sampler",
@@ -49,11 +52,14 @@ def add_study_arguments(parser: argparse.ArgumentParser) -> None:
         help="; ".join(f"{m.name}: {m.about}" for m in METHODS.values()),
     )
     group.add_argument(
-        "--n-startup", type=int, default=4, help="trials before the surrogate (sampler prior)"
+        "--n-startup",
+        type=command_line.natural,
+        default=4,
+        help="trials before the surrogate (sampler prior)",
     )
     group.add_argument(
         "--hand-off",
-        type=int,
+        type=command_line.natural,
         default=10,
         help="trials from which the model has only every other say (sampler prior)",
     )
@@ -63,7 +69,9 @@ def add_study_arguments(parser: argparse.ArgumentParser) -> None:
         default=0.0,
         help="stop when the expected gain stays below this share, e.g. 0.005 (default: never)",
     )
-    group.add_argument("--seed", type=int, default=0, help="same seed, same proposals")
+    group.add_argument(
+        "--seed", type=command_line.natural, default=0, help="same seed, same proposals"
+    )
     group.add_argument(
         "--no-seeds", action="store_true", help="do not try winners of nearby problems first"
     )
@@ -74,7 +82,7 @@ def add_study_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--timeout",
-        type=float,
+        type=command_line.seconds,
         default=120.0,
         help="seconds after which a measurement counts as hung",
     )
@@ -86,7 +94,9 @@ def add_study_arguments(parser: argparse.ArgumentParser) -> None:
         "--device", choices=sorted(DEVICES), help="GPU model; default: the one that JAX sees"
     )
     where.add_argument(
-        "--jobs", type=int, help="processes that compile ahead (cuda; default JAXPIPE_COMPILE_JOBS)"
+        "--jobs",
+        type=command_line.count,
+        help="processes that compile ahead (cuda; default JAXPIPE_COMPILE_JOBS)",
     )
     where.add_argument(
         "--storage",
@@ -142,19 +152,31 @@ def matmul_of(args: argparse.Namespace) -> Matmul:
 
 def conv_of(args: argparse.Namespace) -> Conv2d:
     """The convolution that `tune_conv` is asked for."""
-    pad = args.padding * 4 if len(args.padding) == 1 else args.padding
+    top, bottom, left, right = _spread("padding", args.padding, 4)
     return Conv2d(
         args.batch,
         args.height,
         args.width,
         args.in_channels,
         args.out_channels,
-        (args.kernel[0], args.kernel[-1]),
-        (args.stride[0], args.stride[-1]),
-        ((pad[0], pad[1]), (pad[2], pad[3])),
-        (args.dilation[0], args.dilation[-1]),
+        _pair("kernel", args.kernel),
+        _pair("stride", args.stride),
+        ((top, bottom), (left, right)),
+        _pair("dilation", args.dilation),
         **_common(args),
     )
+
+
+def _pair(name: str, given: list[int]) -> tuple[int, int]:
+    first, second = _spread(name, given, 2)
+    return first, second
+
+
+def _spread(name: str, given: list[int], wanted: int) -> list[int]:
+    """One number for all, or each; TuningError for any other count."""
+    if len(given) not in (1, wanted):
+        raise TuningError(f"--{name} takes 1 or {wanted} numbers, got {len(given)}: {given}")
+    return given if len(given) == wanted else given * wanted
 
 
 def _common(args: argparse.Namespace) -> dict[str, Any]:

@@ -68,7 +68,10 @@ def from_t4(text: str, where: str = "text") -> list[Record]:
 
 def read_any(path: pathlib.Path) -> tuned.Table:
     """The winners in a tuned file or in a T4 document; RecordError when it is neither."""
-    text = path.read_text()
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecordError(f"cannot read records from {path}: {error}") from error
     try:
         return tuned.Table.loads(text, str(path))
     except RecordError:
