@@ -6,8 +6,8 @@
 figure10: gains of pipelining that the model predicts for an A100, beside figure 10 of ALCOP
 (MLSys'23). best_in_k: the best of the first k schedules in a model's order, as a share of the best
 of all, over exhaustively measured spaces (tuning/recorded). This script measures nothing. No
-constant of the GPU model was fitted to figure 10; six recordings were looked at for the host model
-(LOOKED_AT), so the mean over the others is given too.
+constant of the GPU model was fitted to figure 10; six recordings of one CPU were looked at for the
+host model (LOOKED_AT), so the mean over the others is given too.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ from jaxpipe.model import host as host_model  # noqa: E402
 from jaxpipe.model.table import table_of  # noqa: E402
 from jaxpipe.problem import Problem  # noqa: E402
 from jaxpipe.records import Record  # noqa: E402
-from jaxpipe.target import DEVICES, Device, HostDevice, host_device  # noqa: E402
+from jaxpipe.target import DEVICES, Device, HostDevice  # noqa: E402
 from jaxpipe.version import VERSION  # noqa: E402
+from tuning import recorded_hosts  # noqa: E402
 
 RESULTS = HERE / "results"
 RECORDED = HERE.parent / "tuning" / "recorded"
@@ -51,14 +52,9 @@ Floats = NDArray[np.float64]
 Predict = Callable[[Problem, Any, Any], Floats]
 TOP = (1, 10, 50)
 TIE_ORDERS = 50
-# Hosts with recordings: a KVM guest of an EPYC (family 25, model 17), 2 cores; caches of /sys, the
-# clock from csrc/host's burst of multiply-adds (118 GFLOP/s a core), rates typical of the ISA.
-HOSTS = {
-    h.name: h
-    for h in (HostDevice("amd_f25m17_2t", "avx512_bf16", 2, 3.69e9, 32 << 10, 1 << 20, 32 << 20),)
-}
 # Recordings that were looked at when model/host.py was made: READ_RUN_S, RESULT_RUN_S and theirs
 # were set from the first two, the others showed that lines of lhs are evicted from few sets of L1.
+LOOKED_AT_ON = "amd_f25m17_2t"
 LOOKED_AT = (
     "matmul 1x3072x768 nn float32->float32 float32",
     "matmul 12x512x512x64 nn float32->float32 float32",
@@ -78,7 +74,8 @@ def best_in_k(paths: Iterable[pathlib.Path]) -> Iterator[Row]:
         seconds = np.array([quiet_s(r) for r in records])
         table = table_of([as_run(r.schedule, clock) for r in records])
         row: Row = {
-            "table": "best_in_k", "device": device_name, "clock": clock, "problem": key,
+            "table": "best_in_k", "device": device_name, "cpu": recorded_hosts.about(device_name),
+            "clock": clock, "problem": key,
             "schedules": len(records), "best_s": float(seconds.min()),
             "median_s": float(np.median(seconds)), "xla_s": xla_s(records),
         }  # fmt: skip
@@ -123,7 +120,9 @@ def summaries(rows: list[Row]) -> Iterator[Row]:
     for row in rows:
         by_device[row["device"], row["clock"]].append(row)
     for (device_name, clock), group in by_device.items():
-        held_out = [r for r in group if r["problem"] not in LOOKED_AT]
+        held_out = [
+            r for r in group if device_name != LOOKED_AT_ON or r["problem"] not in LOOKED_AT
+        ]
         for kept, name in ((group, "all"), (held_out, "held out")):
             if kept:
                 yield _summary(device_name, clock, name, kept)
@@ -131,7 +130,8 @@ def summaries(rows: list[Row]) -> Iterator[Row]:
 
 def _summary(device_name: str, clock: str, kept: str, group: list[Row]) -> Row:
     row: Row = {
-        "table": "best_in_k_summary", "device": device_name, "clock": clock, "kept": kept,
+        "table": "best_in_k_summary", "device": device_name, "cpu": group[0]["cpu"],
+        "clock": clock, "kept": kept,
         "problems": len(group), "schedules": sum(r["schedules"] for r in group),
     }  # fmt: skip
     for model in ("analytical", "bottleneck"):
@@ -175,20 +175,8 @@ def xla_s(records: list[Record]) -> float | None:
 
 
 def device_of(name: str) -> Device | HostDevice:
-    """The row of a recorded device; this machine's for a recorded host of the same name."""
-    if name in DEVICES:
-        return DEVICES[name]
-    return host_named(name)
-
-
-def host_named(name: str) -> HostDevice:
-    """A host that was recorded, or this machine under its own name."""
-    if name in HOSTS:
-        return HOSTS[name]
-    here = host_device()
-    if here.name == name:
-        return here
-    raise SystemExit(f"records of {name}: known are {', '.join(HOSTS)}, this is {here.name}")
+    """The row of a recorded device."""
+    return DEVICES[name] if name in DEVICES else recorded_hosts.named(name)
 
 
 # ------------------------------------------------------------------ text
@@ -224,7 +212,9 @@ def _best_in_k_text(rows: list[Row]) -> Iterator[str]:
     if not measured:
         return
     yield "\n## Best of the first k schedules, as a share of the best of all (measured)\n"
-    yield "First 1 / 10 / 50, in per cent.\n"
+    cpus = dict.fromkeys((r["device"], r["cpu"]) for r in measured)
+    named = "; ".join(f"{device}: {cpu}" for device, cpu in cpus)
+    yield f"First 1 / 10 / 50, in per cent. {named}.\n"
     yield "| device, problem | schedules | best | XLA | analytical | bottleneck |"
     yield "|---|---|---|---|---|---|"
     for r in measured:

@@ -17,8 +17,17 @@ from numpy.typing import NDArray
 
 from jaxpipe import legality
 from jaxpipe.errors import ScheduleError
+from jaxpipe.model import host_rule
 from jaxpipe.model.occupancy import FRAGMENT_BYTES, occupancy
-from jaxpipe.model.table import S, ScheduleTable, concatenate, filled, groups_of, product_table
+from jaxpipe.model.table import (
+    S,
+    ScheduleTable,
+    concatenate,
+    filled,
+    groups_of,
+    product_table,
+    table_of,
+)
 from jaxpipe.model.traffic import tiles_of
 from jaxpipe.model.workload import workload
 from jaxpipe.problem import DTYPES, Matmul, Problem
@@ -236,12 +245,13 @@ _STREAM_KNOBS: dict[str, tuple[Any, ...]] = {
 
 
 def host_space(problem: Problem, host: HostDevice) -> Space[HostSchedule]:
-    """The schedules of csrc/host that differ for `problem`: a few hundred.
+    """The schedules of csrc/host that differ for `problem`: a few hundred, the rule's among them.
 
     Blocks of rows that are not smaller than m say the same as 0, and k is only cut in two or more.
     """
     kernels = host.kernels
-    rows = (kernels.tile_rows, kernels.tile_rows // 2)
+    heights = {kernels.tile_rows, host_rule.tile_rows(host), kernels.tile_rows // 2}
+    rows = tuple(sorted(heights, reverse=True))
     packed = _host_table({"rows": rows, **_HOST_KNOBS}, kernels.panel_cols)
     panels = -(-max(problem.n, 1) // kernels.panel_cols)
     keep = packed["strip"] <= kernels.panel_cols * panels
@@ -252,7 +262,14 @@ def host_space(problem: Problem, host: HostDevice) -> Space[HostSchedule]:
     if problem.m <= kernels.tile_rows and not _is_rhs_transposed(problem):
         streamed = _host_table(_STREAM_KNOBS, kernels.panel_cols)
         tables.append(streamed.take(streamed["strip"] <= kernels.panel_cols * panels))
-    return Space(problem, concatenate(tables))
+    return Space(problem, _with(concatenate(tables), host_rule.rule(problem, host)))
+
+
+def _with(table: ScheduleTable[HostSchedule], wanted: HostSchedule) -> ScheduleTable[HostSchedule]:
+    """`table`, with a last row for `wanted` where it has none."""
+    fields = wanted.to_json()
+    same = np.logical_and.reduce([table[name] == value for name, value in fields.items()])
+    return table if same.any() else concatenate([table, table_of([wanted])])
 
 
 def _host_table(knobs: Mapping[str, Any], panel_cols: int) -> ScheduleTable[HostSchedule]:

@@ -282,7 +282,8 @@ class HostDevice:
     """The CPU of this machine, as the host model sees it.
 
     Cache sizes are of one core, l3_bytes of all. Bandwidths are of one core, dram_bps of all
-    threads together. pair_share: rate of the instruction that
+    threads together. fma_share: multiply-adds that a core starts in a clock, against the typical of
+    its instruction set (2.0: AVX-512 on two units). pair_share: rate of the instruction that
     multiplies pairs of 16-bit words against the float32 one. wake_s: until a pool thread starts on
     an item; call_s: an empty call.
     Sizes come from the system; rates are typical of the instruction set until calibrated.
@@ -299,6 +300,7 @@ class HostDevice:
     l2_bps: float = 90e9
     l3_bps: float = 35e9
     dram_bps: float = 20e9
+    fma_share: float = 1.0
     pair_share: float = 1.0
     wake_s: float = 8e-6
     call_s: float = 1e-6
@@ -312,7 +314,12 @@ class HostDevice:
     @property
     def fma_flops_hz(self) -> float:
         """Float32 multiply-adds a second of one core, counted as two."""
-        return 2.0 * self.kernels.lanes * self.kernels.fma_per_clk * self.clock_hz
+        return 2.0 * self.kernels.lanes * self.fma_per_clk * self.clock_hz
+
+    @property
+    def fma_per_clk(self) -> float:
+        """Multiply-adds that a core starts in a clock."""
+        return self.fma_share * self.kernels.fma_per_clk
 
 
 def host_device() -> HostDevice:
@@ -323,7 +330,9 @@ def host_device() -> HostDevice:
     caches = _caches()
     vendor = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}.get(info.get("vendor_id", ""), "cpu")
     name = f"{vendor}_f{info.get('cpu family', '0')}m{info.get('model', '0')}_{threads}t"
-    return HostDevice(name, _best_isa(flags), threads, _top_clock_hz(), *caches)
+    return HostDevice(
+        name, _best_isa(flags), threads, _top_clock_hz(), *caches, fma_share=_fma_share(flags)
+    )
 
 
 def _top_clock_hz() -> float:
@@ -336,6 +345,11 @@ def _best_isa(flags: set[str]) -> str:
     if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags:
         return "avx512_bf16" if "avx512_bf16" in flags else "avx512"
     return "avx2" if {"avx2", "fma", "f16c"} <= flags else "portable"
+
+
+def _fma_share(flags: set[str]) -> float:
+    """2.0 for the cores that came with AVX-512's float16: they have two units of 512 bits."""
+    return 2.0 if "avx512_fp16" in flags else 1.0
 
 
 def _cpuinfo() -> dict[str, str]:

@@ -5,11 +5,12 @@ import pytest
 
 from jaxpipe import legality
 from jaxpipe.errors import ScheduleError
+from jaxpipe.model import host_rule
 from jaxpipe.model.occupancy import occupancy
 from jaxpipe.model.workload import workload
 from jaxpipe.problem import Conv2d, Layout, Matmul, Problem
 from jaxpipe.space import gpu_space, host_space, paper_space
-from jaxpipe.target import ARCHES, DEVICES, HostDevice
+from jaxpipe.target import ARCHES, DEVICES, HOST_ISAS, HostDevice
 
 HOST = HostDevice("test_cpu", "avx512", 2, 3e9)
 PROBLEMS: tuple[Problem, ...] = (
@@ -101,8 +102,16 @@ def test_an_unknown_published_space_is_refused() -> None:
 def test_host_spaces_are_legal_and_small_enough_to_measure(problem: Problem) -> None:
     space = host_space(problem, HOST)
     schedules = space.table.schedules()
-    assert 20 <= len(set(schedules)) == len(schedules) <= 600
+    assert 20 <= len(set(schedules)) == len(schedules) <= 700
     assert not any(legality.check_host(s) for s in schedules)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 64])
+@pytest.mark.parametrize("isa", HOST_ISAS)
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_a_host_space_holds_what_the_rule_chooses(problem: Problem, isa: str, threads: int) -> None:
+    host = HostDevice("test_cpu", isa, threads, 3e9)
+    assert host_space(problem, host).table.schedules().count(host_rule.rule(problem, host)) == 1
 
 
 def test_streaming_is_only_offered_where_it_serves() -> None:

@@ -11,9 +11,9 @@ Sets
   contract      RTX 3090 and 2080 Ti GEMM, V100 tensor-core GEMM, A100 15x15 filter
   held_out      RTX 3060 laptop GEMM, A4000 and W6600 filter
   autotvm       AutoTVM logs: every float32 dense and batch_matmul task on V100
-  host          exhaustive recordings of jaxpipe's host executor
+  host          exhaustive recordings of jaxpipe's host executor, on every recorded CPU
   host_learnt   the same, each prior corrected by the recordings of the other problems
-or single names, as printed.
+or single names, as printed; host_512x768x768 names that product on every CPU.
 """
 
 import argparse
@@ -28,6 +28,7 @@ import host_sets
 import numpy as np
 import optuna
 import public_sets
+import recorded_hosts
 
 from jaxpipe.tune.finals import FINALISTS
 from jaxpipe.tune.methods import METHODS
@@ -50,8 +51,12 @@ def replays(names: list[str]) -> Iterator[tuple[str, Replay]]:
             yield from ((s.name, s.load()) for s in members if name in (group, s.name))
         if name.startswith("host"):
             recorded = host_sets.host_sets(learnt=name == "host_learnt")
-            wanted = ("host", "host_learnt")
-            yield from ((n, r) for n, r in recorded.items() if name in (*wanted, n))
+            yield from ((n, r) for n, r in recorded.items() if name in host_names(n))
+
+
+def host_names(name: str) -> tuple[str, ...]:
+    """What the recording `name` is asked for by."""
+    return "host", "host_learnt", name, "host_" + name.rpartition("_")[2]
 
 
 def runnable(methods: list[str]) -> list[str]:
@@ -75,9 +80,11 @@ def courses(replay: Replay, method: str, seeds: int, trials: int) -> np.ndarray:
 def row_of(name: str, method: str, found: np.ndarray, command: str) -> dict[str, object]:
     """One result row: means and 10th percentiles at COLUMNS."""
     at = [c for c in COLUMNS if c <= found.shape[1]]
+    device = host_sets.device_in(name)
     return {
         "kind": "sampler",
         "set": name,
+        **({"device": device, "cpu": recorded_hosts.about(device)} if device else {}),
         "method": method,
         "seeds": len(found),
         "trials": found.shape[1],

@@ -9,6 +9,7 @@ import argparse
 import pathlib
 
 import host_sets
+import recorded_hosts
 
 from jaxpipe.residual import fit
 from jaxpipe.target import host_device
@@ -26,10 +27,10 @@ def main() -> None:
     recorded = host_sets.host_records()
     records = [r for rows in recorded.values() for r in rows]
     records += [r for path in args.ledger for r in Ledger(path).read()]
-    host = host_device()
-    residual = fit(records, {host.name: host}, "host")
+    here = host_device()
+    residual = fit(records, {here.name: here, **recorded_hosts.load()}, "host")
     if residual is None:
-        raise SystemExit(f"no records of {host.name}: record some with record_host.py")
+        raise SystemExit("no records: make some with record_host.py")
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(residual.dumps())
     print(f"{residual.examples} records of {len(recorded)} problems in {args.out}")

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Record every host schedule of some products: python tuning/record_host.py 512x768x3072 ...
 
-Writes recorded/host_<device>_<clock>.jsonl.gz, one ledger record a schedule, for replay by
-compare_samplers.py. --clock wall takes the wall clock of all threads and needs the machine alone;
-cpu takes the processor time of one thread, which other processes hardly disturb. Shapes are
-MxNxK or BxMxNxK, float32. Schedules take turns in rounds, so that drift falls on all alike.
-A shape that was recorded before is replaced.
+Writes recorded/host_<device>_exhaustive_<clock>.jsonl.gz, one ledger record a schedule, for replay
+by compare_samplers.py, and what this CPU is to recorded/hosts.json. --clock wall takes the wall
+clock of all threads and needs the machine alone; cpu takes the processor time of one thread, which
+other processes hardly disturb. Shapes are MxNxK or BxMxNxK, float32. Schedules take turns in
+rounds, so that drift falls on all alike. A shape that was recorded before is replaced.
 """
 
 import argparse
@@ -17,13 +17,15 @@ import random
 import time
 
 import jax
+import recorded_hosts
 
 from jaxpipe.model import host as host_model
 from jaxpipe.problem import Matmul
 from jaxpipe.records import Measurement, Record
 from jaxpipe.runtime import execute, reference
+from jaxpipe.runtime.calibrate import clock_under_load_hz
 from jaxpipe.space import host_space
-from jaxpipe.target import host_device
+from jaxpipe.target import HostDevice, host_device
 from jaxpipe.version import VERSION
 
 CLOCKS = {"cpu": time.process_time, "wall": time.perf_counter}
@@ -68,6 +70,13 @@ def record(problem: Matmul, clock: str, rounds: int, limit_s: float) -> list[Rec
     ]  # fmt: skip
 
 
+def seen_host() -> HostDevice:
+    """This CPU as the system shows it, at the clock that its multiply-adds run at."""
+    host = host_device()
+    source = "caches of /sys, clock from csrc/host's burst of multiply-adds; other rates typical"
+    return dataclasses.replace(host, clock_hz=clock_under_load_hz(host), source=source)
+
+
 def _seconds(program, operands, calls, clock):
     start = clock()
     for _ in range(calls):
@@ -102,7 +111,9 @@ def main() -> None:
     parser.add_argument("--clock", choices=sorted(CLOCKS), default="wall")
     parser.add_argument("--rounds", type=int, default=8, help="samples of each schedule, plus one")
     parser.add_argument("--seconds", type=float, default=120.0, help="a shape, at least 3 rounds")
+    parser.add_argument("--about", default="", help="this CPU, for people (default: as before)")
     args = parser.parse_args()
+    recorded_hosts.keep(seen_host(), args.about)
     name = f"host_{host_device().name}_exhaustive_{args.clock}.jsonl.gz"
     for shape in args.shapes:
         records = record(problem_of(shape), args.clock, args.rounds, args.seconds)

@@ -148,7 +148,7 @@ def _multiply(table: ScheduleTable[HostSchedule], plan: HostPlan, host: HostDevi
     tiles, height = _row_tiles(plan)
     panels = _panels(plan, host)
     vectors = kernels.panel_cols // kernels.lanes
-    rate = kernels.fma_per_clk * (host.pair_share if plan.per_word == 2 else 1.0)
+    rate = host.fma_per_clk * (host.pair_share if plan.per_word == 2 else 1.0)
     step = np.maximum(height * vectors / rate, FMA_LATENCY_CLK)
     step = np.maximum(step, (height + vectors) / 2.0)
     ends = TILE_CLK + STORE_CLK * vectors * height * np.where(plan.blocks_k > 1, 2, 1)

@@ -17,8 +17,9 @@ STRIPS_A_THREAD = 3  # work items a thread should find, so that the last one cos
 CONV_BLOCK_K = 1024
 FLOAT_K, FLOAT_BLOCK_K = 2048, 512  # float32: longer panels and rows crowd each other out of L2
 # Rows of a register tile, where the kernels have as many. 12 of AVX-512's 14: the two that are left
-# lose more to L1 conflicts than they save. LOW_ROWS: so many lines have a way each in one L1 set.
-LOW_ROWS, ROWS = 7, 12
+# lose more to L1 conflicts than they save.
+ROWS = 12
+WAY_BYTES = 4096  # of L1 on x86, which is indexed within a page
 FEW_ROWS = 256
 ALIASING_BYTES = 1024  # lhs rows a multiple of this apart share few L1 sets
 
@@ -30,6 +31,18 @@ def rule(problem: Problem, host: HostDevice) -> HostSchedule:
     if isinstance(problem, Matmul) and _streams(problem, host):
         return _stream(problem, host)
     return _packed(problem, host)
+
+
+def tile_rows(host: HostDevice) -> int:
+    """Rows of the register tile where nothing asks for a low one."""
+    return min(host.kernels.tile_rows, ROWS)
+
+
+def _low_rows(host: HostDevice) -> int:
+    """Rows whose lines have a way each in one L1 set, beside a panel's: 7 in 32 KB. Where there are
+    as many ways as ROWS (48 KB) no tile has to be low."""
+    ways = host.l1_bytes // WAY_BYTES
+    return tile_rows(host) if ways >= ROWS else min(tile_rows(host), max(1, ways - 1))
 
 
 def _streams(problem: Matmul, host: HostDevice) -> bool:
@@ -49,18 +62,19 @@ def _stream(problem: Matmul, host: HostDevice) -> HostSchedule:
 def _packed(problem: Problem, host: HostDevice) -> HostSchedule:
     """Strips that each item packs; shared panels where threads outnumber strips."""
     panel = host.kernels.panel_cols
-    is_low = _takes_low_tiles(problem)
-    rows = min(host.kernels.tile_rows, LOW_ROWS if is_low else ROWS)
+    is_low, low = _takes_low_tiles(problem), _low_rows(host)
+    rows = low if is_low else tile_rows(host)
     wanted = STRIPS_A_THREAD * host.threads
     is_wide = is_low or _is_tall(problem) or problem.batch_size >= wanted
     widths = [4 * panel] if is_wide else []
     widths += [2 * panel, panel]
     strips = [problem.batch_size * -(-problem.n // width) for width in widths]
-    copies = not is_low and _aliases(problem)
+    copies = rows > low and _aliases(problem)
     if max(strips) >= wanted or problem.m <= 2 * rows:
         fits = (w for w, count in zip(widths, strips, strict=True) if count >= wanted)
         strip, block_k = next(fits, panel), _block_k(problem)
-        by_row = strip >= 4 * panel and not block_k
+        # Low tiles in passes were faster panel by panel, tall ones row by row (both measured).
+        by_row = strip >= 4 * panel and (not block_k or rows >= ROWS)
         return HostSchedule(
             rows=rows, strip=strip, block_k=block_k, order="row" if by_row else "panel",
             copy_lhs=copies,
@@ -71,9 +85,9 @@ def _packed(problem: Problem, host: HostDevice) -> HostSchedule:
 
 
 def _takes_low_tiles(problem: Problem) -> bool:
-    """True where 7 rows a tile beat 12 in float32: the rows of lhs share few L1 sets, results are
-    many lines for short sums (attention), or many row tiles share a panel and store their sums as
-    they are (an epilogue's call costs more than the lines)."""
+    """True where low tiles (_low_rows) beat tall ones in float32: the rows of lhs share few L1
+    sets, results are many lines for short sums (attention), or many row tiles share a panel and
+    store their sums as they are (an epilogue's call costs more than the lines)."""
     if not isinstance(problem, Matmul) or problem.dtype != "float32":
         return False
     is_bare = problem.epilogue.is_identity
@@ -91,7 +105,7 @@ def packed_rule(problem: Problem, host: HostDevice) -> HostSchedule:
     An item's rows fill at most half of L2, beside one panel; strips are as few panels as give every
     thread enough items.
     """
-    rows, panel = min(host.kernels.tile_rows, ROWS), host.kernels.panel_cols
+    rows, panel = tile_rows(host), host.kernels.panel_cols
     size = 4 if problem.dtype == "float32" else 2
     fits = max(2 * rows, host.l2_bytes // 2 // (size * max(1, problem.k)) // rows * rows)
     m = problem.m * problem.batch_size
@@ -111,7 +125,7 @@ def _block_k(problem: Problem) -> int:
 
 def _convolution(problem: Conv2d, host: HostDevice) -> HostSchedule:
     """Filters are packed once; an item's gathered rows of one k block fill half of L2."""
-    rows, panel = min(host.kernels.tile_rows, ROWS), host.kernels.panel_cols
+    rows, panel = tile_rows(host), host.kernels.panel_cols
     passes = max(1, -(-problem.k // CONV_BLOCK_K))
     block_k = _round_up(-(-problem.k // passes), 4) if passes > 1 else 0
     strip = min(_round_up(max(1, problem.n), panel), 8 * panel)

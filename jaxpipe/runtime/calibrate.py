@@ -44,14 +44,17 @@ def measure_host(host: HostDevice) -> dict[str, float]:
 
     (A copy inside L1 is too short to be timed from Python.)
     """
-    flops_hz = _native.host_peak_flops(BURST_S, 1, host.isa)
-    kernels = host.kernels
     return {
-        "clock_hz": flops_hz / (2.0 * kernels.lanes * kernels.fma_per_clk),
+        "clock_hz": clock_under_load_hz(host),
         "l2_bps": _copy_bps(host.l2_bytes // 4),
         "l3_bps": _copy_bps(max(host.l3_bytes // 8, 2 * host.l2_bytes)),
         "dram_bps": _memory_bps(host.threads),
     }
+
+
+def clock_under_load_hz(host: HostDevice) -> float:
+    """The clock of one core that does nothing but multiply-adds, as many a clock as it starts."""
+    return host.clock_hz * _native.host_peak_flops(BURST_S, 1, host.isa) / host.fma_flops_hz
 
 
 def _copy_bps(size: int) -> float:

@@ -7,7 +7,7 @@ between rows and schedules. It must not know Optuna studies or measurements.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,19 +68,22 @@ class ProblemSpace:
 
 
 def problem_space(
-    problem: Problem, target: Device | HostDevice, residual: Residual | None = None
+    problem: Problem,
+    target: Device | HostDevice,
+    residual: Residual | None = None,
+    space: Space[Any] | None = None,
 ) -> ProblemSpace:
     """Every schedule that may be tried, scored by the analytical model (corrected by `residual`).
 
-    Raises ScheduleError or TuningError when there is nothing to choose from.
+    space: the schedules; None takes all that differ for `problem`. Raises ScheduleError or
+    TuningError when there is nothing to choose from.
     """
     if problem.is_empty or problem.k == 0:
         raise TuningError(f"{problem} computes nothing: there is no schedule to tune")
-    space: Space[Any]
-    if isinstance(target, HostDevice):
+    if space is None and isinstance(target, HostDevice):
         space = host_space(problem, target)
-    else:
-        space = gpu_space(problem, target)
+    elif space is None:
+        space = gpu_space(problem, cast(Device, target))
     predicted = _predicted(problem, space.table, target)
     finite = np.isfinite(predicted) & (predicted > 0)
     if not finite.all():
@@ -133,11 +136,11 @@ def _orders(
     predicted: Floats,
 ) -> dict[str, Floats]:
     """Rankings of the other models; rows that ROLLER does not construct follow in model order."""
-    orders: dict[str, Floats] = {"roller": _roller(problem, space, target, knobs, predicted)}
-    if isinstance(target, Device):
-        times = bottleneck.predict_many(problem, space.table, target)
-        orders["bottleneck"] = np.log(np.where(np.isfinite(times), times, 1e6))
-    return orders
+    times = bottleneck.predict_many(problem, space.table, target)
+    return {
+        "roller": _roller(problem, space, target, knobs, predicted),
+        "bottleneck": np.log(np.where(np.isfinite(times), times, 1e6)),
+    }
 
 
 def _roller(

@@ -72,6 +72,13 @@ def test_float32_tiles_are_low_where_their_lines_crowd_each_other(problem, rows)
     assert rule(problem, machine(2)).rows == rows
 
 
+@pytest.mark.parametrize("k", [768, 1024, 3072])
+def test_no_tile_is_low_and_no_row_copied_where_l1_has_as_many_ways_as_rows(k):
+    roomy = dataclasses.replace(machine(2), l1_bytes=48 << 10)
+    schedule = rule(Matmul(512, 768, k, dtype="float32"), roomy)
+    assert (schedule.rows, schedule.copy_lhs, schedule.order) == (12, False, "row")
+
+
 def test_a_convolution_packs_its_filter_once_and_its_rows_fit_the_cache():
     host = dataclasses.replace(machine(2), l2_bytes=1 << 20)
     schedule = rule(Conv2d(4, 14, 14, 512, 512, (3, 3)), host)

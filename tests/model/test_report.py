@@ -46,12 +46,16 @@ def test_the_committed_figure_10_is_what_the_script_gives(
         assert {k: row[k] for k in found} == json.loads(json.dumps(found))
 
 
+@pytest.mark.parametrize("device", ["amd_f25m17_2t", "intel_f6m207_2t"])
 @pytest.mark.parametrize(("kept", "problems"), [("all", 8), ("held out", 6)])
-def test_the_host_models_first_schedules_are_nearly_the_best(kept: str, problems: int) -> None:
-    found = [r for r in COMMITTED if r["table"] == "best_in_k_summary" and r["kept"] == kept]
-    assert [r["problems"] >= problems for r in found] == [True]
-    assert found[0]["analytical"]["top_10"] >= 0.90
-    assert found[0]["analytical"]["top_50"] >= 0.97
+def test_the_host_models_first_schedules_are_nearly_the_best(
+    device: str, kept: str, problems: int
+) -> None:
+    summaries = [r for r in COMMITTED if r["table"] == "best_in_k_summary"]
+    (found,) = [r for r in summaries if (r["device"], r["kept"]) == (device, kept)]
+    assert found["problems"] >= problems
+    assert found["analytical"]["top_10"] >= 0.98
+    assert found["analytical"]["top_50"] >= 0.99
 
 
 def test_every_committed_row_names_its_command() -> None:
