@@ -142,7 +142,10 @@ def accelerate(fun: Callable[..., Any]) -> Accelerated:
         return fun
     if (module := NnxModule.of(fun)) is not None:
         return AcceleratedModule(module)
-    return Accelerated(linen_apply(fun) or fun)
+    apply = linen_apply(fun) or fun
+    if not callable(apply):
+        raise TypeError(f"accelerate of {fun!r}: it takes a function or a Flax module")
+    return Accelerated(apply)
 
 
 def _is_array(leaf: Any) -> bool:

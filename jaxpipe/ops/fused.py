@@ -56,11 +56,23 @@ def check_epilogue(
             f"{what}: residual has shape {residual.shape}, it takes the result's {out.shape}; "
             "broadcast it"
         )
+    for name, extra in (("bias", bias), ("residual", residual)):
+        if extra is not None and _kind(extra.dtype) > _kind(out.dtype):
+            raise ProblemError(
+                f"{what}: {name} is {extra.dtype.name}, the result {out.dtype.name} cannot hold "
+                "it: convert it, or pass preferred_element_type"
+            )
     if not (fusion.is_linear or jnp.issubdtype(out.dtype, jnp.floating)):
         raise ProblemError(
             f"{what}: activation {fusion.activation} of {out.dtype.name} results: activations "
             "take floating-point results; pass preferred_element_type"
         )
+
+
+def _kind(dtype: Any) -> int:
+    """Rank of a dtype among truth values, integers, real and complex numbers."""
+    kinds = (jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating)
+    return next(i for i, kind in enumerate(kinds) if jnp.issubdtype(dtype, kind))
 
 
 def bare(spec: Spec, lhs: Any, rhs: Any) -> Any:

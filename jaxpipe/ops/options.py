@@ -18,7 +18,8 @@ import jax
 
 from jaxpipe import settings
 from jaxpipe.errors import SettingError
-from jaxpipe.schedule import Schedule
+from jaxpipe.runtime import device
+from jaxpipe.schedule import GpuSchedule, HostSchedule, Schedule
 from jaxpipe.tuned import Table
 
 Implementation = Literal["cuda", "host", "interpret", "xla"]
@@ -60,6 +61,12 @@ class Options:
 
     def __post_init__(self) -> None:
         check_implementation(self.implementation)
+        if self.target is not None:
+            device.named(self.target)
+        if not isinstance(self.schedule, GpuSchedule | HostSchedule | None):
+            raise SettingError(f"schedule={self.schedule!r}: use a GpuSchedule or a HostSchedule")
+        if self.pack_constants not in (None, True, False):
+            raise SettingError(f"pack_constants={self.pack_constants!r}: use True or False")
 
     def __repr__(self) -> str:
         set_ = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if getattr(self, f.name)]
@@ -97,8 +104,8 @@ def options(
     CPU's kernels (`prepack`) and kept up to JAXPIPE_PACKED_MB.
 
     Functions that were jitted outside are traced anew inside, and the other way round; tables with
-    the same content share what was compiled. Raises SettingError for an unknown implementation,
-    RecordError for a file that holds no records.
+    the same content share what was compiled. Raises SettingError or TargetError for what does not
+    exist, RecordError for a file that holds no records.
 
         with jaxpipe.options(implementation="interpret", target="h200"):
             y = model(x)

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import export
 
-from jaxpipe.errors import ProblemError, UnsupportedError
+from jaxpipe.errors import DtypeError, ProblemError, UnsupportedError
 from jaxpipe.target import host_device
 
 
@@ -39,6 +39,13 @@ class Packed:
     def ndim(self) -> int:
         """2."""
         return len(self.shape)
+
+    def __jax_array__(self) -> Any:
+        """Refused: unpacking in every call would cost more than packing saves."""
+        raise DtypeError(
+            f"a packed {self.dtype.name} weight {self.shape} is no array: pass it as w of "
+            "jaxpipe.dot without scales, or use its unpack()"
+        )
 
     def unpack(self) -> Any:
         """The weight as an array [k, n]."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxpipe.errors import ProblemError
@@ -53,7 +54,8 @@ def dot(
     `jax.lax.scaled_dot`: x is lhs_scale times what its elements say. A scale is one number, or
     lhs_scale[..., 1] (one a row of x) and rhs_scale[1, n] (one a column of w). x and w may then
     differ in dtype; the kernel writes wide sums, scales and epilogue are XLA's, and the result of
-    8-bit operands is bfloat16 unless preferred_element_type says otherwise. Gradients of 8-bit
+    8-bit operands is bfloat16, of wider integers float32, unless preferred_element_type says
+    otherwise. Gradients of 8-bit
     operands are 8-bit, as JAX has it: train through `quantized_dot`.
 
     implementation None takes the best that applies and never fails; "cuda", "host", "interpret"
@@ -61,7 +63,7 @@ def dot(
     for shapes that do not fit and for an unknown activation.
     """
     is_scaled = lhs_scale is not None or rhs_scale is not None
-    x, w = (jnp.asarray(x), jnp.asarray(w)) if is_scaled else _promoted(x, w)
+    x, w = scales.operands(x, w) if is_scaled else _promoted(x, w)
     chosen = options.current(implementation)
     if not is_scaled:
         w = constants.weight(x, w, chosen)
@@ -100,6 +102,19 @@ def _scaled(
     return epilogue.apply(acc, bias, residual, fusion, out.dtype)[0]
 
 
+def finished(
+    x: Any, w: Any, acc: Any, bias: Any, activation: str | None, residual: Any
+) -> jax.Array:
+    """The epilogue of `acc`, wide sums of x @ w, in plain JAX: one rounding, to x's dtype."""
+    fusion = fusion_of(bias, activation, residual)
+    acc, *extras = compat.same_varying(acc, *_extras(bias, residual))
+    bias, residual = fusion.split(tuple(extras))
+    spec = DotSpec(_dimension_numbers(x, w))
+    out = jax.ShapeDtypeStruct(acc.shape, x.dtype)
+    fused.check_epilogue(spec, fusion, x, w, out, bias, residual)
+    return epilogue.apply(acc, bias, residual, fusion, x.dtype)[0]
+
+
 def _sum_dtype(x: Any, w: Any) -> Any:
     """int32 for int8, else float32, or float64 where an operand has it."""
     dtypes = {x.dtype, w.dtype}
@@ -109,9 +124,12 @@ def _sum_dtype(x: Any, w: Any) -> Any:
 
 
 def _scaled_dtype(x: Any, w: Any) -> Any:
-    """The wider operand's, bfloat16 for 8-bit ones as in `jax.lax.scaled_dot`."""
+    """The wider operand's, bfloat16 for 8-bit ones as in `jax.lax.scaled_dot`, never an integer."""
     wide = [d for d in (x.dtype, w.dtype) if d.itemsize > 1]
-    return jnp.result_type(*wide) if wide else jnp.dtype("bfloat16")
+    if not wide:
+        return jnp.dtype("bfloat16")
+    dtype = jnp.result_type(*wide)
+    return dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.dtype("float32")
 
 
 def conv(
@@ -135,7 +153,7 @@ def conv(
     spatial dimension; padding is "SAME", "VALID" or ((top, bottom), (left, right)). bias has one
     element an output channel, residual the result's shape. Everything else is as in `dot`.
     """
-    x, w = jnp.asarray(x), jnp.asarray(w)
+    x, w = _common(x, w)
     spatial = x.ndim - 2
     if spatial not in (1, 2) or w.ndim != x.ndim:
         raise ProblemError(
@@ -146,9 +164,9 @@ def conv(
     letters = "HW"[-spatial:]
     convolve = functools.partial(
         lax.conv_general_dilated,
-        window_strides=_per_dimension(strides, spatial),
+        window_strides=_per_dimension("strides", strides, spatial),
         padding=padding,
-        rhs_dilation=_per_dimension(dilation, spatial),
+        rhs_dilation=_per_dimension("dilation", dilation, spatial),
         dimension_numbers=(f"N{letters}C", f"{letters}IO", f"N{letters}C"),
         precision=precision,
         preferred_element_type=preferred_element_type,
@@ -158,8 +176,15 @@ def conv(
     return fused.product(spec, fusion, x, w, *_extras(bias, residual))[0]
 
 
-def _per_dimension(value: int | Sequence[int], spatial: int) -> tuple[int, ...]:
-    return (value,) * spatial if isinstance(value, int) else tuple(value)
+def _per_dimension(name: str, value: Any, spatial: int) -> tuple[int, ...]:
+    """One whole number a spatial dimension; ProblemError for anything else."""
+    given = (value,) * spatial if np.ndim(value) == 0 else tuple(value)
+    numbers = [int(v) for v in given if isinstance(v, int | np.integer) and v >= 1]
+    if len(numbers) != len(given) or len(given) != spatial:
+        raise ProblemError(
+            f"conv with {name}={value!r}: it takes one whole number of at least 1, or {spatial}"
+        )
+    return tuple(numbers)
 
 
 def fusion_of(bias: Any, activation: str | None, residual: Any) -> Fusion:
@@ -178,17 +203,22 @@ def _extras(bias: Any, residual: Any) -> list[Any]:
 def _promoted(x: Any, w: Any) -> tuple[Any, Any]:
     if isinstance(w, Packed):
         return packing.operand_for(x, w), w
+    return _common(x, w)
+
+
+def _common(x: Any, w: Any) -> tuple[jax.Array, jax.Array]:
+    """Both as arrays of the dtype that jnp promotes them to."""
+    x, w = jnp.asarray(x), jnp.asarray(w)
     dtype = jnp.result_type(x, w)
-    x, w = jnp.asarray(x, dtype), jnp.asarray(w, dtype)
+    return x.astype(dtype), w.astype(dtype)
+
+
+def _dimension_numbers(x: Any, w: Any) -> Any:
     if x.ndim == 0 or w.ndim == 0:
         raise ProblemError(
             f"dot of shapes {x.shape} and {w.shape}: both need a dimension to contract; "
             "multiply scalars with *"
         )
-    return x, w
-
-
-def _dimension_numbers(x: Any, w: Any) -> Any:
     contracted = max(0, w.ndim - 2)
     if x.shape[-1] != w.shape[contracted]:
         raise ProblemError(

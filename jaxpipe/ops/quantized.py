@@ -12,7 +12,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxpipe.ops import compat, epilogue, products
+from jaxpipe.errors import ProblemError
+from jaxpipe.ops import compat, products
 from jaxpipe.ops.options import Implementation
 from jaxpipe.ops.scales import quantize
 
@@ -37,12 +38,28 @@ def quantized_dot(
     cotangent with the other operand's quantised values, in the wide dtypes and with no gradient
     quantised; what saturated passes gradients on; scales are constants.
     """
-    x, w = jnp.asarray(x), jnp.asarray(w)
-    lhs, rhs = dtype if isinstance(dtype, tuple) else (dtype, dtype)
+    x, w = _wide(x), _wide(w)
     lhs_scale, rhs_scale = map(jax.lax.stop_gradient, (lhs_scale, rhs_scale))
-    sums = _sums(x, w, lhs_scale, rhs_scale, (lhs, rhs), implementation)
-    fusion = products.fusion_of(bias, activation, residual)
-    return epilogue.apply(sums, bias, residual, fusion, x.dtype)[0]
+    sums = _sums(x, w, lhs_scale, rhs_scale, _pair(dtype), implementation)
+    return products.finished(x, w, sums, bias, activation, residual)
+
+
+def _wide(operand: Any) -> jax.Array:
+    operand = jnp.asarray(operand)
+    if not jnp.issubdtype(operand.dtype, jnp.floating):
+        raise ProblemError(
+            f"quantized_dot of {operand.dtype.name}: it rounds floating-point operands; "
+            "convert them, or give quantised ones to jaxpipe.dot with their scales"
+        )
+    return operand
+
+
+def _pair(dtype: Any) -> tuple[Any, Any]:
+    """The dtypes of lhs and rhs, of one or of two."""
+    given = tuple(dtype) if isinstance(dtype, tuple | list) else (dtype, dtype)
+    if len(given) != 2:
+        raise ProblemError(f"quantized_dot with dtype={dtype!r}: it takes one dtype, or two")
+    return given[0], given[1]
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(4, 5))

@@ -11,16 +11,31 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxpipe.errors import ProblemError
+from jaxpipe.errors import DtypeError, ProblemError
+
+
+def operands(x: Any, w: Any) -> tuple[jax.Array, jax.Array]:
+    """The operands of a scaled product as arrays; ProblemError for complex ones."""
+    x, w = jnp.asarray(x), jnp.asarray(w)
+    for operand in (x, w):
+        if jnp.issubdtype(operand.dtype, jnp.complexfloating):
+            raise ProblemError(f"scaled {operand.dtype.name} operands: scales are for real ones")
+    return x, w
 
 
 def quantize(x: Any, scale: Any, dtype: Any = "float8_e4m3fn") -> jax.Array:
     """`x / scale` in `dtype`, saturating: finite values beyond the largest become the largest.
 
     scale is broadcast to x. Integers are rounded to the nearest, ties to even; NaN stays NaN in
-    floats.
+    floats. Raises DtypeError where x is complex, or `dtype` no floating-point or integer one.
     """
     x, dtype = jnp.asarray(x), jnp.dtype(dtype)
+    kinds = (jnp.floating, jnp.integer)
+    if jnp.iscomplexobj(x) or not any(jnp.issubdtype(dtype, kind) for kind in kinds):
+        raise DtypeError(
+            f"quantize of {x.dtype.name} to {dtype.name}: it takes real numbers to "
+            "floating-point or integer types"
+        )
     is_float = jnp.issubdtype(dtype, jnp.floating)
     limits = jnp.finfo(dtype) if is_float else jnp.iinfo(dtype)
     wide = x.astype(jnp.float32) / jnp.asarray(scale, jnp.float32)
