@@ -65,6 +65,8 @@ def choose(
     tables. A problem without a record of its own is a miss; JAXPIPE_ON_MISS says what it gets:
     the nearest record within NEAREST_OCTAVES or the model's best ("model"), the winner of a short
     search with `tune` now ("tune"; "model" for callers who bring none), or TuningError ("error").
+    A dynamic problem is served by the records of its nominal sizes that are legal for it, and is
+    never searched for.
     Raises ScheduleError when the explicit schedule is illegal or nothing fits, TargetError without
     a device.
     """
@@ -76,7 +78,7 @@ def choose(
         )
     hits = [
         hit
-        for hit in tuned.lookup(problem, executor, target.name, records)
+        for hit in tuned.lookup(problem.nominal, executor, target.name, records)
         if is_legal(hit.record.schedule, problem, target)
     ]
     if hits and hits[0].is_exact:
@@ -84,7 +86,7 @@ def choose(
     policy = settings.get("JAXPIPE_ON_MISS")
     if policy == "error":
         raise TuningError(tuned.describe_miss(problem, executor, target.name, records))
-    if policy == "tune" and tune is not None:
+    if policy == "tune" and tune is not None and not problem.dynamic:
         now = tuned.Hit(tune(problem, executor, target), 0.0, "tuned now")
         return _measured(now, problem, target)
     return _nearest_or_model(problem, target, hits)

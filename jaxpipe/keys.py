@@ -66,11 +66,13 @@ def _conv2d(words: list[str]) -> Conv2d:
 
 
 def _common(dtypes: str, words: list[str]) -> dict[str, Any]:
-    """dtype, out_dtype and, for float32, the precision that follows them."""
+    """dtype, out_dtype, for float32 the precision that follows them, and the last word's sizes."""
     dtype, _, out = dtypes.partition("->")
     values: dict[str, Any] = {"dtype": dtype, "out_dtype": out}
     if dtype == "float32":
         values["precision"] = cast(Precision, words.pop(0))
+    if words and words[-1].startswith("dynamic:"):
+        values["dynamic"] = tuple(words.pop()[8:].split(","))
     return values
 
 

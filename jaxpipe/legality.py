@@ -28,6 +28,11 @@ def check(schedule: GpuSchedule, problem: Problem, arch: Arch) -> tuple[str, ...
 
 def check_problem(problem: Problem) -> tuple[str, ...]:
     """Reasons why no schedule of any GPU family can serve `problem`; empty when one may."""
+    if problem.dynamic:
+        return (
+            f"symbolic {', '.join(problem.dynamic)}: GPU kernels are made for one shape, export "
+            "with concrete dimensions to carry one",
+        )
     if problem.dtype == "float32" and problem.precision == "float32":
         return (
             f"tensor cores multiply float32 as TF32 ({TF32_BITS} of {FLOAT32_BITS} mantissa "

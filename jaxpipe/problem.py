@@ -8,7 +8,7 @@ It must not know schedules, devices or JAX. Conventions: a product is
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from jaxpipe.errors import DtypeError, ProblemError
@@ -18,6 +18,9 @@ BiasKind = Literal["none", "column", "row"]
 Precision = Literal["tf32", "float32"]
 
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
+# Sizes that may be left to the call: fields of the problem, batchI is batch[I].
+MATMUL_SIZES = ("m", "n", "k", "batch0", "batch1")
+CONV2D_SIZES = ("batch",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,8 @@ class Matmul:
     dtype is the operands', out_dtype the result's ("" picks the dtype's default). precision only
     matters for float32: "float32" is true float32, "tf32" permits TensorFloat-32 products.
     Dense layouts are normalised to ld=0, batch_strides=(), so equal problems compare equal.
+    dynamic names sizes of MATMUL_SIZES that are known when a call runs; their value here is the one
+    that a schedule is chosen for. A dense layout follows them, other strides do not change.
     Raises ProblemError or DtypeError.
     """
 
@@ -156,6 +161,7 @@ class Matmul:
     rhs: Layout = field(default_factory=Layout)
     epilogue: Epilogue = field(default_factory=Epilogue)
     precision: Precision = "float32"
+    dynamic: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_sizes("matmul", {"m": self.m, "n": self.n, "k": self.k})
@@ -167,8 +173,12 @@ class Matmul:
         _check_dtypes(self)
         if self.precision not in get_args(Precision):
             raise ProblemError(f"unknown precision {self.precision!r}: use tf32 or float32")
-        object.__setattr__(self, "lhs", _normal(self.lhs, self.batch, self.m, self.k, "lhs"))
-        object.__setattr__(self, "rhs", _normal(self.rhs, self.batch, self.k, self.n, "rhs"))
+        _check_dynamic("matmul", self.dynamic, MATMUL_SIZES[: 3 + len(self.batch)])
+        for name, rows, cols in (("lhs", "m", "k"), ("rhs", "k", "n")):
+            fixed = {rows, cols, "batch1"}.isdisjoint(self.dynamic)
+            sizes = getattr(self, rows), getattr(self, cols)
+            layout = _normal(getattr(self, name), self.batch, *sizes, name, fixed)
+            object.__setattr__(self, name, layout)
 
     # ------------------------------------------------------------------ sizes
     @property
@@ -225,6 +235,11 @@ class Matmul:
         outs = 1 + self.epilogue.save_preactivation + self.epilogue.residual
         return (lhs + rhs) * size + outs * self.batch_size * self.m * self.n * out
 
+    @property
+    def nominal(self) -> Matmul:
+        """The same with its dynamic sizes fixed at their nominal values."""
+        return replace(self, dynamic=())
+
     # ------------------------------------------------------------------ text
     @property
     def layout(self) -> str:
@@ -246,6 +261,8 @@ class Matmul:
             parts.append(self.epilogue.describe())
             if self.epilogue.bias != "none" and self.bias_dtype != self.out_dtype:
                 parts.append(f"bias:{self.bias_dtype}")
+        if self.dynamic:
+            parts.append(f"dynamic:{','.join(self.dynamic)}")
         return " ".join(parts)
 
     def __str__(self) -> str:
@@ -257,7 +274,8 @@ class Conv2d:
     """A 2-D convolution (cross-correlation, as in lax): input NHWC, filter HWIO, result NHWC.
 
     padding is ((top, bottom), (left, right)), non-negative. stride and dilation (of the filter)
-    are per dimension. One group. Raises ProblemError or DtypeError.
+    are per dimension. One group. dynamic is () or ("batch",): images are counted when a call runs.
+    Raises ProblemError or DtypeError.
     """
 
     batch: int
@@ -273,6 +291,7 @@ class Conv2d:
     out_dtype: str = ""
     epilogue: Epilogue = field(default_factory=Epilogue)
     precision: Precision = "float32"
+    dynamic: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         names = ("batch", "height", "width", "in_channels", "out_channels")
@@ -282,6 +301,7 @@ class Conv2d:
                 raise ProblemError(f"conv2d with {name}={getattr(self, name)}: each must be >= 1")
         if min(p for pair in self.padding for p in pair) < 0:
             raise ProblemError(f"conv2d with padding={self.padding}: negative padding is XLA's")
+        _check_dynamic("conv2d", self.dynamic, CONV2D_SIZES)
         _check_dtypes(self)
 
     @property
@@ -297,6 +317,11 @@ class Conv2d:
     def _out(self, axis: int, size: int) -> int:
         span = (self.kernel[axis] - 1) * self.dilation[axis] + 1
         return max(0, (size + sum(self.padding[axis]) - span) // self.stride[axis] + 1)
+
+    @property
+    def nominal(self) -> Conv2d:
+        """The same of the nominal number of images."""
+        return replace(self, dynamic=())
 
     @property
     def m(self) -> int:
@@ -370,6 +395,8 @@ class Conv2d:
             parts.append(self.epilogue.describe())
             if self.epilogue.bias != "none" and self.bias_dtype != self.out_dtype:
                 parts.append(f"bias:{self.bias_dtype}")
+        if self.dynamic:
+            parts.append(f"dynamic:{','.join(self.dynamic)}")
         return " ".join(parts)
 
     def __str__(self) -> str:
@@ -384,6 +411,7 @@ def as_matmul(problem: Conv2d) -> Matmul:
     return Matmul(
         problem.m, problem.n, problem.k, dtype=problem.dtype, out_dtype=problem.out_dtype,
         epilogue=problem.epilogue, precision=problem.precision,
+        dynamic=("m",) if problem.dynamic else (),
     )  # fmt: skip
 
 
@@ -391,6 +419,11 @@ def _check_sizes(what: str, sizes: dict[str, int]) -> None:
     for name, value in sizes.items():
         if not isinstance(value, int) or value < 0:
             raise ProblemError(f"{what} with {name}={value!r}: sizes are whole numbers >= 0")
+
+
+def _check_dynamic(what: str, dynamic: tuple[str, ...], sizes: tuple[str, ...]) -> None:
+    if dynamic != tuple(name for name in sizes if name in dynamic):
+        raise ProblemError(f"{what} with dynamic={dynamic}: use some of {sizes}, in this order")
 
 
 def _check_dtypes(problem: Matmul | Conv2d) -> None:
@@ -421,8 +454,13 @@ def _distinct(batch: tuple[int, ...], strides: tuple[int, ...]) -> int:
     return math.prod(b for b, s in zip(batch, strides, strict=True) if s != 0)
 
 
-def _normal(layout: Layout, batch: tuple[int, ...], rows: int, cols: int, name: str) -> Layout:
-    """`layout` with dense values written as 0 and (); ProblemError where it cannot hold."""
+def _normal(
+    layout: Layout, batch: tuple[int, ...], rows: int, cols: int, name: str, fixed: bool
+) -> Layout:
+    """`layout` with dense values written as 0 and (); ProblemError where it cannot hold.
+
+    Batch strides that are given stay where sizes are not `fixed`: they only look dense.
+    """
     stored_rows, stored_cols = (cols, rows) if layout.transposed else (rows, cols)
     if layout.ld and layout.ld < stored_cols:
         raise ProblemError(
@@ -437,5 +475,5 @@ def _normal(layout: Layout, batch: tuple[int, ...], rows: int, cols: int, name: 
     if any(s < 0 for s in layout.batch_strides):
         raise ProblemError(f"{name} with batch strides {layout.batch_strides}: each must be >= 0")
     ld = 0 if layout.ld == stored_cols or stored_rows <= 1 else layout.ld
-    dense = ld == 0 and layout.batch_strides == _dense_batch(batch, rows * cols)
+    dense = fixed and ld == 0 and layout.batch_strides == _dense_batch(batch, rows * cols)
     return Layout(layout.transposed, ld, () if dense else layout.batch_strides)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxpipe.errors import RecordError
+from jaxpipe.errors import ProblemError, RecordError
 from jaxpipe.keys import problem_from_key
 from jaxpipe.problem import ACTIVATIONS, OPERAND_DTYPES, Conv2d, Epilogue, Layout, Matmul
 
@@ -74,6 +74,32 @@ def test_scales_that_differ_late_have_keys_of_their_own():
 def test_leading_dimensions_and_batch_strides_survive():
     problem = Matmul(8, 8, 8, (2, 3), lhs=Layout(False, 16, (1024, 0)), rhs=Layout(True))
     assert problem_from_key(problem.key) == problem
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Matmul(512, 8, 8, dtype="float32", dynamic=("m",), epilogue=Epilogue(bias="column")),
+        Matmul(512, 8, 8, (512, 3), lhs=Layout(batch_strides=(0, 64)), dynamic=("m", "batch0")),
+        Conv2d(512, 8, 8, 8, 8, (3, 3), dynamic=("batch",)),
+    ],
+    ids=str,
+)
+def test_sizes_that_are_left_to_the_call_survive(problem):
+    assert problem_from_key(problem.key) == problem
+    assert problem_from_key(problem.nominal.key) == problem.nominal != problem
+
+
+@pytest.mark.parametrize(("dynamic", "kept"), [((), ()), (("m",), (64,)), (("batch0",), ())])
+def test_strides_that_look_dense_at_the_nominal_size_are_kept(dynamic, kept):
+    problem = Matmul(8, 4, 8, (5,), lhs=Layout(batch_strides=(64,)), dynamic=dynamic)
+    assert problem.lhs.batch_strides == kept
+
+
+@pytest.mark.parametrize("dynamic", [("k", "m"), ("rows",), ("batch0",)])
+def test_only_sizes_that_a_problem_has_are_dynamic(dynamic):
+    with pytest.raises(ProblemError, match="dynamic"):
+        Matmul(8, 8, 8, dynamic=dynamic)
 
 
 @pytest.mark.parametrize(

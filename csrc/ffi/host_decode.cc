@@ -1,5 +1,6 @@
 #include "ffi/host_decode.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -60,6 +61,8 @@ enum Field : size_t {
   kNumFields,
 };
 
+constexpr int64_t kDynamic = -1;
+
 constexpr const char* kIsaNames[] = {"", "portable", "avx2", "avx512", "avx512_bf16"};
 constexpr int64_t kNumIsas = sizeof(kIsaNames) / sizeof(kIsaNames[0]);
 
@@ -67,6 +70,42 @@ Status Mismatch(const std::string& what, int64_t got, int64_t want) {
   return InvalidArgument("jaxpipe_host_gemm: " + what + " is " + std::to_string(got) +
                          ", this build takes " + std::to_string(want) +
                          ": the program was lowered by another version of jaxpipe, lower it again");
+}
+
+// Dimension `from_end` of a buffer, counted from its last, 1; 1 where it has none.
+int64_t DimFromEnd(const HostBuffer& buffer, size_t from_end) {
+  return from_end <= buffer.rank ? buffer.dims[buffer.rank - from_end] : 1;
+}
+
+void Settle(int64_t* field, int64_t value) {
+  if (*field == kDynamic) *field = value;
+}
+
+// Strides of an operand stored as [batch..., rows, cols], or with cols before rows.
+void SettleStrides(const int64_t* batch, int64_t rows, int64_t cols, int64_t* strides) {
+  Settle(&strides[0], cols);
+  Settle(&strides[1], rows);
+  Settle(&strides[3], rows * cols);
+  Settle(&strides[2], batch[1] * rows * cols);
+}
+
+// Sizes and dense strides that the program left to the call: those of its result, [batch..., m, n]
+// or [images, height, width, n]; k is the lhs's.
+void SettleSizes(const HostCall& call, int64_t* c) {
+  const HostBuffer& out = call.results[0];
+  if (c[kIsConvolution]) {
+    const int64_t images = DimFromEnd(out, 4);
+    Settle(&c[kImageBatch], images);
+    Settle(&c[kM], images * DimFromEnd(out, 3) * DimFromEnd(out, 2));
+    return;
+  }
+  Settle(&c[kN], DimFromEnd(out, 1));
+  Settle(&c[kM], DimFromEnd(out, 2));
+  Settle(&c[kBatch1], DimFromEnd(out, 3));
+  Settle(&c[kBatch0], DimFromEnd(out, 4));
+  Settle(&c[kK], DimFromEnd(call.operands[0], c[kLhsRowStride] == 1 ? 2 : 1));
+  SettleStrides(c + kBatch0, c[kM], c[kK], c + kLhsRowStride);
+  SettleStrides(c + kBatch0, c[kK], c[kN], c + kRhsRowStride);
 }
 
 Status CheckWords(const int64_t* c) {
@@ -232,13 +271,16 @@ void FillSchedule(const int64_t* c, host::Schedule* schedule) {
 
 }  // namespace
 
-Status DecodeHostCall(const int64_t* c, size_t size, HostCall* call) {
-  if (size < 1 || c[kVersion] != kHostConfigVersion) {
-    return Mismatch("the config's version", size < 1 ? 0 : c[kVersion], kHostConfigVersion);
+Status DecodeHostCall(const int64_t* config, size_t size, HostCall* call) {
+  if (size < 1 || config[kVersion] != kHostConfigVersion) {
+    return Mismatch("the config's version", size < 1 ? 0 : config[kVersion], kHostConfigVersion);
   }
   if (size != kNumFields) {
     return Mismatch("the config's length", static_cast<int64_t>(size), kNumFields);
   }
+  int64_t c[kNumFields];
+  std::copy(config, config + kNumFields, c);
+  if (!call->operands.empty() && !call->results.empty()) SettleSizes(*call, c);
   JAXPIPE_RETURN_IF_ERROR(CheckWords(c));
   call->kernels = c[kIsa] == 0 ? host::BestKernels() : host::KernelsNamed(kIsaNames[c[kIsa]]);
   if (call->kernels == nullptr) {

@@ -20,6 +20,8 @@ struct HostBuffer {
   void* data = nullptr;
   host::DType dtype = host::DType::kF32;
   int64_t elements = 0;
+  const int64_t* dims = nullptr;
+  size_t rank = 0;
 };
 
 struct HostCall {

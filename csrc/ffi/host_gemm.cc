@@ -52,6 +52,8 @@ Status AddBuffer(const Buffer& buffer, std::vector<HostBuffer>* list) {
   }
   out.data = buffer.untyped_data();
   out.elements = static_cast<int64_t>(buffer.element_count());
+  out.dims = buffer.dimensions().begin();
+  out.rank = buffer.dimensions().size();
   list->push_back(out);
   return Status();
 }

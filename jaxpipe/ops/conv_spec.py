@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpipe.errors import UnsupportedError
-from jaxpipe.ops import compat, plan
+from jaxpipe.ops import compat, plan, sizes
 from jaxpipe.ops.epilogue import Fusion, accumulator
 from jaxpipe.ops.factors import Factors
 from jaxpipe.ops.options import Options
@@ -129,12 +129,12 @@ class ConvSpec:
     # -------------------------------------------------------------- kernels
     def plan(self, fusion: Fusion, lhs: Any, rhs: Any, bias: Any, able: Abilities) -> Plan:
         """How kernels serve this; UnsupportedError says why none does."""
-        plan.require_concrete("conv", lhs.shape, rhs.shape)
         out = self.result_type(lhs, rhs)
         types = plan.dtypes(lhs.dtype, rhs.dtype, out.dtype, fusion, able)
         self._require_plain()
         if 0 in (*lhs.shape, *rhs.shape, *out.shape):
             raise UnsupportedError("an empty convolution: nothing to launch")
+        plan.require_concrete("image or filter", self._made_for(lhs, rhs))
         words: dict[str, Any] = dict(
             dtype=types.operand,
             out_dtype=types.result,
@@ -149,12 +149,22 @@ class ConvSpec:
                     f"read every pixel {math.prod(shape.window)} times from a copy; 1x1 filters "
                     "are products"
                 )
-            return Plan(shape.gradient(**words), types, shape.patches)
+            result = shape.taps, shape.out_channels
+            return Plan(shape.gradient(**words), types, result, shape.patches)
         self._require_images()
         shape = Geometry.of(self, lhs, rhs, out)
         if shape.is_pixel:
-            return Plan(shape.product(**words), types, shape.strided_image, shape.filter_matrix)
-        return Plan(shape.convolution(**words), types, shape.image, shape.filter_hwio)
+            result = shape.pixels, shape.out_channels
+            product = shape.product(**words)
+            return Plan(product, types, result, shape.strided_image, shape.filter_matrix)
+        return Plan(shape.convolution(**words), types, out.shape, shape.image, shape.filter_hwio)
+
+    def _made_for(self, lhs: Any, rhs: Any) -> tuple[Any, ...]:
+        """Every size but the number of images, which a filter's gradient finds in both operands."""
+        numbers = self.get("dimension_numbers")
+        images = 0 if self._is_filter_gradient else numbers.lhs_spec[0]
+        filters = rhs.shape[1:] if self._is_filter_gradient else rhs.shape
+        return (*lhs.shape[:images], *lhs.shape[images + 1 :], *filters)
 
     def _require_plain(self) -> None:
         """One group, one or two spatial dimensions."""
@@ -267,11 +277,11 @@ class Geometry:
     # -------------------------------------------------------------- problems
     def product(self, **words: Any) -> Matmul:
         """Pixels times filter matrix."""
-        return Matmul(self.pixels, self.out_channels, self.taps, **words)
+        return sizes.matmul(self.pixels, self.out_channels, self.taps, **words)
 
     def gradient(self, **words: Any) -> Matmul:
         """Transposed patches times cotangent: [taps, pixels] x [pixels, out]."""
-        return Matmul(
+        return sizes.matmul(
             self.taps, self.out_channels, self.pixels, lhs=Layout(transposed=True), **words
         )
 
@@ -280,9 +290,10 @@ class Geometry:
         (top, bottom), (left, right) = self.padding
         outer = ((max(top, 0), max(bottom, 0)), (max(left, 0), max(right, 0)))
         height, width = (self._written(axis) for axis in (0, 1))
-        return Conv2d(
-            self.batch, height, width, self.in_channels, self.out_channels, self.window,
-            self.stride, outer, self.dilation, **words,
+        return sizes.conv2d(
+            self.batch, height=height, width=width, in_channels=self.in_channels,
+            out_channels=self.out_channels, kernel=self.window, stride=self.stride, padding=outer,
+            dilation=self.dilation, **words,
         )  # fmt: skip
 
     def _written(self, axis: int) -> int:

@@ -16,13 +16,12 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxpipe.errors import UnsupportedError
-from jaxpipe.ops import compat, plan
+from jaxpipe.ops import compat, plan, sizes
 from jaxpipe.ops.epilogue import Fusion, accumulator
 from jaxpipe.ops.factors import Factors
-from jaxpipe.ops.fold import DimensionNumbers, fold, free_dims
+from jaxpipe.ops.fold import DimensionNumbers, Fold, fold, free_dims
 from jaxpipe.ops.options import Options
 from jaxpipe.ops.plan import Abilities, Plan
-from jaxpipe.problem import Matmul
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,28 +108,43 @@ class DotSpec:
     # -------------------------------------------------------------- kernels
     def plan(self, fusion: Fusion, lhs: Any, rhs: Any, bias: Any, able: Abilities) -> Plan:
         """The strided product that this is; UnsupportedError says why no kernel takes it."""
-        plan.require_concrete("dot", lhs.shape, rhs.shape)
         out = self.result_type(lhs, rhs)
         types = plan.dtypes(lhs.dtype, rhs.dtype, out.dtype, fusion, able)
         if 0 in (*lhs.shape, *rhs.shape):
             raise UnsupportedError("an empty product: nothing to launch")
         folded = fold(lhs.shape, rhs.shape, self.dimension_numbers)
-        problem = Matmul(
-            folded.m, folded.n, folded.k, folded.batch, types.operand, types.result,
-            folded.lhs.layout, folded.rhs.layout,
-            plan.epilogue(fusion, None if bias is None else bias.dtype),
-            plan.precision(self.precision, types, able),
+        problem = sizes.matmul(
+            folded.m, folded.n, folded.k, folded.batch, dtype=types.operand,
+            out_dtype=types.result, lhs=folded.lhs.layout, rhs=folded.rhs.layout,
+            epilogue=plan.epilogue(fusion, None if bias is None else bias.dtype),
+            precision=plan.precision(self.precision, types, able),
         )  # fmt: skip
-        return Plan(problem, types, _moved(folded.lhs.perm), _moved(folded.rhs.perm))
+        shape = (*folded.batch, folded.m, folded.n)
+        stored = _stored_lhs(folded) if "k" in problem.dynamic else None
+        return Plan(problem, types, shape, _moved(folded.lhs.perm, stored), _moved(folded.rhs.perm))
 
     def describe(self, lhs: Any, rhs: Any) -> str:
         """`dot f32[8,16] x f32[16,4]`, with dimension numbers unless they are the usual."""
         return f"dot {lhs.str_short()} x {rhs.str_short()} {self!r}"
 
 
-def _moved(perm: tuple[int, ...] | None) -> Callable[[Any], Any]:
-    """The transpose that a folded operand needs first."""
-    return plan.as_is if perm is None else functools.partial(lax.transpose, permutation=perm)
+def _moved(
+    perm: tuple[int, ...] | None, shape: tuple[Any, ...] | None = None
+) -> Callable[[Any], Any]:
+    """The transpose that a folded operand needs first, then its shape as it is stored, if given."""
+
+    def move(x: Any) -> Any:
+        moved = x if perm is None else lax.transpose(x, perm)
+        return moved if shape is None else moved.reshape(shape)
+
+    return plan.as_is if perm is None and shape is None else move
+
+
+def _stored_lhs(folded: Fold) -> tuple[Any, ...]:
+    """[batch..., m, k] as it lies: a kernel finds a symbolic k in these dimensions."""
+    layout = folded.lhs.layout
+    rows = (folded.k, folded.m) if layout.transposed else (folded.m, folded.k)
+    return rows if set(layout.batch_strides) == {0} else (*folded.batch, *rows)
 
 
 def _shifted(dims: tuple[int, ...], new: int) -> tuple[int, ...]:

@@ -125,7 +125,8 @@ def _run_kernel(
     plan, site = selected.plan, selected.site
     shape = spec.result_type(jax.typeof(lhs), jax.typeof(rhs)).shape
     with jax.named_scope(f"jaxpipe.{site.implementation}[{site.problem}][{site.schedule}]"):
-        results = selected.served.call(_prepare(plan, lhs, rhs, bias, residual))
+        operands_by_role = _prepare(plan, lhs, rhs, bias, residual)
+        results = selected.served.call(operands_by_role, plan.shape)
         return [y.reshape(shape).astype(plan.dtypes.final) for y in results]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from jaxpipe.choose import choose
 from jaxpipe.compiler import compile_kernel
 from jaxpipe.errors import TuningError, UnsupportedError
-from jaxpipe.kernel import BufferRole
+from jaxpipe.kernel import BufferRole, CompiledKernel
 from jaxpipe.model import host_rule
 from jaxpipe.ops.options import Implementation, Options
 from jaxpipe.ops.plan import FLOAT8, Abilities
@@ -27,16 +27,17 @@ from jaxpipe.schedule import GpuSchedule, HostSchedule
 from jaxpipe.target import host_device
 
 Operands = Mapping[BufferRole, Any]
+Shape = tuple[Any, ...]
 Devices = tuple[Any, ...]
 ROLES: tuple[BufferRole, ...] = ("lhs", "rhs", "bias", "residual")
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A kernel that is ready: `call` takes the operands by role; schedule and source are for
-    people. xla_wins: a record says that XLA is faster."""
+    """A kernel that is ready: `call` takes the operands by role and the result's shape; schedule
+    and source are for people. xla_wins: a record says that XLA is faster."""
 
-    call: Callable[[Operands], tuple[Any, ...]]
+    call: Callable[[Operands, Shape], tuple[Any, ...]]
     schedule: str
     source: str
     xla_wins: bool = False
@@ -83,10 +84,14 @@ def _serve_packed(problem: Problem, options: Options, devices: Devices) -> Serve
 
 
 def _call_host(
-    problem: Problem, schedule: HostSchedule, operands: Operands, is_packed: bool = False
+    problem: Problem,
+    schedule: HostSchedule,
+    operands: Operands,
+    shape: Shape,
+    is_packed: bool = False,
 ) -> tuple[Any, ...]:
     lhs, rhs, bias, residual = (operands.get(role) for role in ROLES)
-    return host.call(problem, schedule, lhs, rhs, bias, residual, is_packed)
+    return host.call(problem, schedule, lhs, rhs, bias, residual, is_packed, shape)
 
 
 def _able_gpu(options: Options, devices: Devices) -> Abilities:
@@ -108,8 +113,14 @@ def _serve_gpu(
     choice = choose(problem, executor="cuda", device=gpu, **_wishes(options))
     assert isinstance(choice.schedule, GpuSchedule)
     compiled = compile_kernel(problem, choice.schedule, gpu)
-    call = functools.partial(launch.call, compiled, executor=executor)
+    call = functools.partial(_call_gpu, compiled, executor)
     return Served(call, str(choice.schedule), choice.source, choice.xla_wins)
+
+
+def _call_gpu(
+    compiled: CompiledKernel, executor: launch.Executor, operands: Operands, shape: Shape
+) -> tuple[Any, ...]:
+    return launch.call(compiled, operands, executor=executor)
 
 
 def _wishes(options: Options) -> dict[str, Any]:

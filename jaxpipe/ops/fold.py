@@ -1,8 +1,12 @@
 """General dimension numbers -> one strided batched product, without copies where strides do.
 
-In: operand shapes and lax dimension numbers, concrete. Out: a `Fold`: sizes, the two Layouts, and
-for each operand a permutation to apply first when no stride pattern fits (None: use as it lies).
-The result is always dense [batch..., lhs free..., rhs free...]. It must not know dtypes or JAX.
+In: operand shapes and lax dimension numbers. Out: a `Fold`: sizes, the two Layouts, and for each
+operand a permutation to apply first when no stride pattern fits (None: use as it lies). The result
+is always dense [batch..., lhs free..., rhs free...]. It must not know dtypes or JAX.
+
+Sizes may be symbolic (`jax.export.symbolic_shape`): whole numbers that are only multiplied and
+compared with == here, which is False where it is not known. A layout with a symbolic stride is
+used where it is dense, and then says so by 0 and (); ops/sizes.py relies on it.
 
 A group of dimensions (batch, free, contracting) can be used in place when it collapses to one
 (size, stride). Contracting dimensions may be walked in any order as long as both operands use the
@@ -25,6 +29,7 @@ DimensionNumbers = tuple[tuple[Dims, Dims], tuple[Dims, Dims]]
 MAX_BATCH = 2
 # Fewer rows than this in each product: a copy of lhs costs less than products so thin.
 MIN_ROWS = 16
+NOMINAL = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +108,7 @@ class _Side:
         groups = [tuple(_Run(shape[i], strides[i]) for i in group) for group in (batch, rows, cols)]
         return _Side(
             groups[0], collapse(groups[1]), collapse(groups[2]), order if copy else None,
-            math.prod(shape),
+            math.prod(map(nominal, shape)),
         )  # fmt: skip
 
 
@@ -130,19 +135,20 @@ def _join(left: _Side, right: _Side) -> Fold | None:
     """The fold of two sides, or None where strides cannot say it."""
     batch = _collapse_pairs(list(zip(left.batch, right.batch, strict=True)))
     rows = left.rows
-    if len(rows) == 2 and rows[-1].size >= MIN_ROWS:
+    if len(rows) == 2 and nominal(rows[-1].size) >= MIN_ROWS:
         batch.append((rows[0], _Run(rows[0].size, 0)))
         rows = rows[1:]
     if len(batch) > MAX_BATCH or max(map(len, (rows, left.cols, right.rows, right.cols))) > 1:
         return None
     m, k, n = _single(rows), _single(left.cols), _single(right.cols)
-    lhs_layout = _layout(m, k, tuple(a.stride for a, _ in batch))
-    rhs_layout = _layout(_single(right.rows), n, tuple(b.stride for _, b in batch))
+    sizes = tuple(a.size for a, _ in batch)
+    lhs_layout = _layout(m, k, sizes, tuple(a.stride for a, _ in batch))
+    rhs_layout = _layout(_single(right.rows), n, sizes, tuple(b.stride for _, b in batch))
     if lhs_layout is None or rhs_layout is None:
         return None
     copied = sum(s.size for s in (left, right) if s.perm is not None)
     return Fold(
-        tuple(a.size for a, _ in batch), m.size, n.size, k.size,
+        sizes, m.size, n.size, k.size,
         Operand(lhs_layout, left.perm), Operand(rhs_layout, right.perm), copied,
     )  # fmt: skip
 
@@ -168,10 +174,38 @@ def _single(runs: tuple[_Run, ...]) -> _Run:
     return runs[0] if runs else _Run(1, 1)
 
 
-def _layout(rows: _Run, cols: _Run, batch_strides: Dims) -> Layout | None:
-    """Stored [rows][cols] if columns are dense, [cols][rows] if rows are, else None."""
+def _layout(rows: _Run, cols: _Run, batch: Dims, batch_strides: Dims) -> Layout | None:
+    """Stored [rows][cols] if columns are dense, [cols][rows] if rows are, else None; None too for
+    symbolic strides that are not dense."""
     if cols.stride == 1 or cols.size == 1:
-        return Layout(False, max(rows.stride, cols.size) if rows.size > 1 else 0, batch_strides)
-    if rows.stride == 1 or rows.size == 1:
-        return Layout(True, max(cols.stride, rows.size), batch_strides)
-    return None
+        transposed, outer, inner = False, rows, cols
+    elif rows.stride == 1 or rows.size == 1:
+        transposed, outer, inner = True, cols, rows
+    else:
+        return None
+    ld = _spacing(outer, inner, transposed)
+    *dense, _, _ = dense_strides((*batch, outer.size, inner.size))
+    if not is_known(*batch_strides) and ld in (0, inner.size) and batch_strides == tuple(dense):
+        ld, batch_strides = 0, ()
+    elif ld == inner.size:
+        ld = 0
+    return Layout(transposed, ld, batch_strides) if is_known(ld, *batch_strides) else None
+
+
+def _spacing(outer: _Run, inner: _Run, transposed: bool) -> int:
+    """Elements between stored rows; 0 where there is one that is its own column."""
+    if outer.size == 1 and not transposed:
+        return 0
+    if is_known(outer.stride, inner.size):
+        return max(outer.stride, inner.size)
+    return inner.size if outer.size == 1 else outer.stride
+
+
+def is_known(*sizes: int) -> bool:
+    """True when none is symbolic."""
+    return all(isinstance(size, int) for size in sizes)
+
+
+def nominal(size: int) -> int:
+    """The size, or what a symbolic one is taken for where a number has to be chosen."""
+    return size if isinstance(size, int) else NOMINAL

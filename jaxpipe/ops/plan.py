@@ -17,6 +17,7 @@ from jax import lax
 
 from jaxpipe.errors import UnsupportedError
 from jaxpipe.ops.epilogue import Fusion
+from jaxpipe.ops.fold import is_known
 from jaxpipe.problem import OPERAND_DTYPES, BiasKind, Epilogue, Precision, Problem
 
 Preset = lax.DotAlgorithmPreset
@@ -68,12 +69,14 @@ def as_is(x: Any) -> Any:
 class Plan:
     """One call of one kernel: convert and prepare operands, run `problem`, convert the results.
 
-    lhs and rhs turn an operand into what the kernel reads; XLA does that, and may fuse it.
+    lhs and rhs turn an operand into what the kernel reads; XLA does that, and may fuse it. shape:
+    the kernel's result, which is symbolic where the problem is dynamic.
     is_packed: rhs is read as `jaxpipe.prepack` lays it, whatever the problem's layout says.
     """
 
     problem: Problem
     dtypes: Dtypes
+    shape: tuple[Any, ...]
     lhs: Callable[[Any], Any] = as_is
     rhs: Callable[[Any], Any] = as_is
     is_packed: bool = False
@@ -174,11 +177,10 @@ def epilogue(fusion: Fusion, bias_dtype: Any) -> Epilogue:
     )  # fmt: skip
 
 
-def require_concrete(what: str, *shapes: tuple[Any, ...]) -> None:
-    """UnsupportedError when a dimension is symbolic: a kernel is made for one shape."""
-    if any(not isinstance(size, int) for shape in shapes for size in shape):
-        text = " x ".join(str(tuple(shape)) for shape in shapes)
+def require_concrete(what: str, sizes: tuple[Any, ...]) -> None:
+    """UnsupportedError when one of `sizes`, which kernels are made for, is symbolic."""
+    if not is_known(*sizes):
         raise UnsupportedError(
-            f"{what} of symbolic shapes {text}: a kernel is made for one shape; "
-            "export with concrete dimensions to carry one"
+            f"symbolic {what} {sizes}: kernels are made for numbers there, only the batch may be "
+            "symbolic; export with concrete dimensions to carry a kernel"
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import struct
+from typing import Any
 
 import jax
 import numpy as np
@@ -29,6 +30,7 @@ _ISAS = ("auto", "portable", "avx2", "avx512", "avx512_bf16")
 _PATHS = ("packed", "stream")
 _ORDERS = ("panel", "row")
 _PACKS = ("item", "shared")
+DYNAMIC = -1  # a size or dense stride that the handler reads off its buffers' dimensions
 
 
 def unsupported_reason(problem: Problem) -> str:
@@ -57,20 +59,23 @@ def call(
     bias: jax.Array | None = None,
     residual: jax.Array | None = None,
     is_packed: bool = False,
+    shape: tuple[Any, ...] | None = None,
 ) -> tuple[jax.Array, ...]:
     """The result of `problem`, and the pre-activation where its epilogue saves it.
 
     lhs, rhs: arrays of any shape whose memory, in row-major order, is what problem.lhs and
     problem.rhs describe (a Conv2d: NHWC image, HWIO filter, dense). bias: n or m elements;
     residual: as the result. is_packed: rhs is packed for this CPU's kernels, [panels, steps,
-    columns, terms] (ops/packing.py). Results have shape problem.batch + (m, n), or NHWC. Traceable
-    on platform cpu; raises UnsupportedError, ScheduleError.
+    columns, terms] (ops/packing.py). Results have shape problem.batch + (m, n), or NHWC; of a
+    dynamic problem it is given, and a lhs with a dynamic k ends with its stored rows and columns.
+    Traceable on platform cpu; raises UnsupportedError, ScheduleError.
     """
     if reason := unsupported_reason(problem):
         raise UnsupportedError(f"{problem}: {reason}; use implementation='xla'")
     require_host(schedule)
     targets.register()
-    out = jax.ShapeDtypeStruct(_out_shape(problem), np.dtype(problem.out_dtype))
+    assert shape is not None or not problem.dynamic, f"{problem} without a result shape"
+    out = jax.ShapeDtypeStruct(shape or _out_shape(problem), np.dtype(problem.out_dtype))
     outs = [out, out] if problem.epilogue.save_preactivation else [out]
     operands = [lhs, rhs, *(x for x in (bias, residual) if x is not None)]
     packed_cols = rhs.shape[2] if is_packed else 0
@@ -105,7 +110,7 @@ def encode(problem: Problem, schedule: HostSchedule, cap: int, packed_cols: int 
     epilogue = problem.epilogue
     return [
         CONFIG_VERSION,
-        *(problem.m, problem.n, problem.k),
+        *_sizes(problem),
         *_operands(problem),
         struct.unpack("<i", struct.pack("<f", epilogue.alpha))[0],
         _BIAS_KINDS.index(epilogue.bias),
@@ -130,24 +135,36 @@ def _out_shape(problem: Problem) -> tuple[int, ...]:
     return (*problem.batch, problem.m, problem.n)
 
 
-def _operands(problem: Problem) -> tuple[int, ...]:
-    """Batch sizes and both operands' strides; a convolution is one product over all pixels."""
+def _sizes(problem: Problem) -> tuple[int, ...]:
+    """m, n, k and the batch sizes; a convolution is one product over all pixels."""
     if isinstance(problem, Conv2d):
-        return (1, 1, problem.k, 1, 0, 0, problem.n, 1, 0, 0)
-    return (
-        *(1, 1, *problem.batch)[-2:],
-        *_strides(problem.lhs, problem.lhs_ld, problem.lhs_batch_strides),
-        *_strides(problem.rhs, problem.rhs_ld, problem.rhs_batch_strides),
-    )
+        return (DYNAMIC if problem.dynamic else problem.m, problem.n, problem.k, 1, 1)
+    values = {"m": problem.m, "n": problem.n, "k": problem.k}
+    values |= {f"batch{i}": size for i, size in enumerate(problem.batch)}
+    m, n, k, *batch = (DYNAMIC if x in problem.dynamic else v for x, v in values.items())
+    return (m, n, k, *(1, 1, *batch)[-2:])
+
+
+def _operands(problem: Problem) -> tuple[int, ...]:
+    """Both operands' strides."""
+    if isinstance(problem, Conv2d):
+        return (problem.k, 1, 0, 0, problem.n, 1, 0, 0)
+    lhs, rhs = problem.lhs, problem.rhs
+    if not problem.dynamic:
+        lhs = Layout(lhs.transposed, problem.lhs_ld, problem.lhs_batch_strides)
+        rhs = Layout(rhs.transposed, problem.rhs_ld, problem.rhs_batch_strides)
+    return (*_strides(lhs, len(problem.batch)), *_strides(rhs, len(problem.batch)))
 
 
 def _image(problem: Problem) -> tuple[int, ...]:
-    """The convolution's fields, zeros for a product (a pointwise convolution is one)."""
-    if isinstance(problem, Matmul) or problem.is_pointwise:
+    """The convolution's fields, zeros for a product (a pointwise convolution is one, but where its
+    pixels are counted in the call)."""
+    if isinstance(problem, Matmul) or (problem.is_pointwise and not problem.dynamic):
         return (0,) * 15
     return (
         1,
-        *(problem.batch, problem.height, problem.width, problem.in_channels),
+        DYNAMIC if problem.dynamic else problem.batch,
+        *(problem.height, problem.width, problem.in_channels),
         *(problem.out_height, problem.out_width),
         *problem.kernel,
         *problem.stride,
@@ -156,10 +173,12 @@ def _image(problem: Problem) -> tuple[int, ...]:
     )
 
 
-def _strides(layout: Layout, ld: int, batch_strides: tuple[int, ...]) -> tuple[int, ...]:
-    """(row, column, batch 0, batch 1) strides in elements."""
-    rows_cols = (1, ld) if layout.transposed else (ld, 1)
-    return (*rows_cols, *(0, 0, *batch_strides)[-2:])
+def _strides(layout: Layout, batch_rank: int) -> tuple[int, ...]:
+    """(row, column, batch 0, batch 1) strides in elements; dense ones of a layout that does not
+    name them are dynamic."""
+    ld = layout.ld or DYNAMIC
+    batch_strides = layout.batch_strides or (DYNAMIC,) * batch_rank
+    return (*((1, ld) if layout.transposed else (ld, 1)), *(0, 0, *batch_strides)[-2:])
 
 
 @functools.cache

@@ -69,22 +69,6 @@ def test_a_gradient_is_exported_with_it() -> None:
     assert_close(loss(loaded.call), loss(lambda a, b: jnp.sin(a @ b)), 64, slack=4)
 
 
-def test_symbolic_dimensions_are_exported_through_xla() -> None:
-    m, k = export.symbolic_shape("m, k")
-    with jaxpipe.coverage() as ledger:
-        loaded = export.deserialize(exported(shape(m, k), shape(k, 5)).serialize())
-    assert_close(loaded.call(A, B), WANT, 16)
-    assert "symbolic shapes" in next(iter(ledger.left))
-
-
-def test_a_symbolic_batch_is_mapped() -> None:
-    b, m = export.symbolic_shape("b, m")
-    f = jax.jit(jax.vmap(lambda x, w: jaxpipe.dot(x, w), (0, None)))
-    loaded = export.deserialize(exported(shape(b, m, 16), shape(16, 5), f=f).serialize())
-    x = np.stack([A, -A])
-    assert_close(loaded.call(x, B), jnp.asarray(x @ B), 16)
-
-
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
 def test_a_program_over_several_devices(kind) -> None:
     mesh = jax.make_mesh((2,), ("x",), axis_types=(kind,))
