@@ -21,7 +21,7 @@ from jaxpipe.kernel import Kernel, Launch, Param, Pointer, Scalar, TensorMap
 from jaxpipe.problem import Problem
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import Arch
-from jaxpipe.toolchain.cache import write_whole
+from jaxpipe.toolchain.cache import keep
 
 PACKAGE = pathlib.Path(__file__).parent
 GENERATOR = (
@@ -97,7 +97,7 @@ class EmittedKernels:
         text = json.dumps(values, sort_keys=True)
         checksum = hashlib.sha256(text.encode()).hexdigest()
         path = self.path(kernel.problem, kernel.schedule, arch)
-        return write_whole(path, f"{checksum}\n{text}".encode())
+        return keep(path, f"{checksum}\n{text}".encode())
 
 
 def _launch(values: dict[str, Any]) -> Launch:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from jaxpipe.errors import RecordError
 from jaxpipe.keys import problem_from_key
+from jaxpipe.model import seconds
 from jaxpipe.model.table import ScheduleTable, table_of
 from jaxpipe.problem import DTYPES, Problem
 from jaxpipe.records import Record
@@ -188,13 +189,15 @@ def fit(
 ) -> Residual | None:
     """Trees on log(measured / predicted) of the successful `records` of `executor`.
 
+    Predicted is what the present model says, not what an older one did when the record was made.
     Only differences within a problem count: each problem's mean residual is taken off, so that a
     model which is slow everywhere teaches nothing. targets: device rows by name; records of other
-    devices, or without a prediction, are left out. None when fewer than 2 * LEAST_LEAF remain.
+    devices, or that the model does not admit, are left out. None when fewer than 2 * LEAST_LEAF
+    remain.
     """
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in records:
-        usable = record.measurement.status in ("ok", "pruned") and record.predicted_s > 0
+        usable = record.measurement.status in ("ok", "pruned")
         if usable and record.executor == executor and record.device in targets:
             groups[record.problem, record.device].append(record)
     names: tuple[str, ...] = ()
@@ -202,9 +205,14 @@ def fit(
     for (key, device), group in groups.items():
         problem, target = problem_from_key(key), targets[device]
         table: ScheduleTable[Any] = table_of([r.schedule for r in group])
+        predicted = seconds.predict_many(problem, table, target)
+        admitted = np.isfinite(predicted) & (predicted > 0)
+        if not admitted.any():
+            continue
         names = names or _names(problem, table, target)
-        tables.append(_matrix(problem, table, target, names))
-        values.append(_residuals(group))
+        tables.append(_matrix(problem, table, target, names)[admitted])
+        measured = np.array([r.measurement.median_s for r in group])
+        values.append(_residuals(measured[admitted], predicted[admitted]))
     if not tables or sum(map(len, values)) < 2 * LEAST_LEAF:
         return None
     x, y = np.concatenate(tables), np.concatenate(values)
@@ -218,8 +226,8 @@ def _names(
     return (*_schedule_features(problem, table), *scalars)
 
 
-def _residuals(group: list[Record]) -> Floats:
-    logs = np.array([math.log(r.measurement.median_s / r.predicted_s) for r in group])
+def _residuals(measured: Floats, predicted: Floats) -> Floats:
+    logs = np.log(measured / predicted)
     return np.asarray(logs - np.median(logs))
 
 

@@ -16,13 +16,12 @@ import json
 import math
 import os
 import pathlib
-import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from jaxpipe import settings
+from jaxpipe import files, settings
 from jaxpipe.errors import RecordError
 from jaxpipe.keys import problem_from_key
 from jaxpipe.problem import Conv2d, Problem
@@ -184,7 +183,7 @@ def update(path: str | os.PathLike[str], new: Table) -> Table:
     target.parent.mkdir(parents=True, exist_ok=True)
     with _locked(target.with_name(target.name + ".lock")):
         merged = _read_or_set_aside(target) | new
-        _replace(target, merged.dumps())
+        files.write_whole(target, merged.dumps().encode())
     return merged
 
 
@@ -205,21 +204,6 @@ def _read_or_set_aside(path: pathlib.Path) -> Table:
         path.replace(aside)
         warnings.warn(f"{error}; it is kept as {aside}", RuntimeWarning, stacklevel=3)
         return Table()
-
-
-def _replace(path: pathlib.Path, text: str) -> None:
-    """Write whole or not at all: a temporary file in the same directory, fsync, rename."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        pathlib.Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 @functools.lru_cache(maxsize=64)

@@ -9,7 +9,7 @@ PACKAGE = pathlib.Path(__file__).parent.parent / "jaxpipe"
 
 # Order inside a level is order of permission: a file may import those before it.
 LEVELS: tuple[tuple[str, ...], ...] = (
-    ("errors", "settings", "command_line", "_native", "version"),
+    ("errors", "settings", "command_line", "files", "_native", "version"),
     (
         "target",
         "problem",

@@ -74,6 +74,16 @@ def test_a_model_that_is_slow_everywhere_teaches_nothing():
     np.testing.assert_allclose(residual.correction(product(256), space.table, HOST), 0, atol=1e-9)
 
 
+def test_what_an_older_model_predicted_does_not_matter():
+    rows = records(product(256), 200)
+    old = [
+        dataclasses.replace(r, predicted_s=r.predicted_s * 2 ** (i % 3)) for i, r in enumerate(rows)
+    ]
+    old[0] = dataclasses.replace(old[0], predicted_s=0.0)
+    fits = [fit(given, {HOST.name: HOST}, "host") for given in (rows, old)]
+    assert fits[0].dumps() == fits[1].dumps()
+
+
 def test_a_table_survives_its_text():
     residual = fitted(product(256))
     space = host_space(product(512), HOST)

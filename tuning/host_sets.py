@@ -10,13 +10,11 @@ import gzip
 import pathlib
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import recorded_hosts
 
 from jaxpipe.keys import problem_from_key
-from jaxpipe.model import host as host_model
 from jaxpipe.model.table import table_of
 from jaxpipe.records import Record
 from jaxpipe.residual import Residual, fit
@@ -31,23 +29,13 @@ Key = tuple[str, str]
 
 
 def host_records(clock: str = "wall") -> dict[Key, list[Record]]:
-    """Records of each problem on each CPU, as the present model predicts them."""
+    """Records of each problem on each CPU, the latest of each schedule."""
     groups: dict[Key, dict[str, Record]] = defaultdict(dict)
     for path in sorted(RECORDED.glob(f"host_*_exhaustive_{clock}.jsonl.gz")):
         with gzip.open(path, "rt") as stream:
             for record in map(Record.from_json, stream):
                 groups[record.device, record.problem][str(record.schedule)] = record
-    hosts = recorded_hosts.load()
-    return {
-        (device, problem): _predicted(problem, list(rows.values()), hosts[device])
-        for (device, problem), rows in groups.items()
-    }
-
-
-def _predicted(key: str, records: list[Record], host: HostDevice) -> list[Record]:
-    problem, table = problem_from_key(key), table_of([r.schedule for r in records])
-    seconds = host_model.predict_many(problem, table, host)
-    return [replace(r, predicted_s=float(s)) for r, s in zip(records, seconds, strict=True)]
+    return {key: list(rows.values()) for key, rows in groups.items()}
 
 
 def host_replay(

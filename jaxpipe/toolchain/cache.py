@@ -13,13 +13,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import pathlib
-import tempfile
 import time
 import zlib
 from dataclasses import asdict, dataclass
 
+from jaxpipe import files
 from jaxpipe.kernel import Resources
 from jaxpipe.toolchain.binaries import Binaries
 
@@ -27,7 +26,6 @@ MAGIC = b"jaxpipe kernel 1\n"
 SUFFIX = ".jpk"
 _DIGEST_BYTES = 32
 _LENGTH_BYTES = 8
-_TEMPORARY = ".tmp-"
 _STALE_S = 3600.0
 
 
@@ -50,32 +48,22 @@ class KernelCache:
 
     def store(self, key: str, binaries: Binaries) -> bool:
         """Keep `binaries` under `key`; False when the directory cannot be written."""
-        return write_whole(self.path(key), encode(key, binaries))
+        return keep(self.path(key), encode(key, binaries))
 
 
-def write_whole(path: pathlib.Path, data: bytes) -> bool:
-    """Write `data` to `path` so that readers see all of it or nothing; False when it cannot be."""
-    temporary = ""
+def keep(path: pathlib.Path, data: bytes) -> bool:
+    """Write `data` whole and sweep its folder; False when that cannot be: a cache is no promise."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        _sweep(path.parent)
+        files.write_whole(path, data)
     except OSError:
-        if temporary:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
         return False
+    _sweep(path.parent)
     return True
 
 
 def _sweep(folder: pathlib.Path) -> None:
     """Remove what writers that died long ago left in `folder`; never what one may still write."""
-    for path in folder.glob(_TEMPORARY + "*"):
+    for path in folder.glob(files.TEMPORARY + "*"):
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime > _STALE_S:
                 path.unlink()

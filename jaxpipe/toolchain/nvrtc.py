@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from jaxpipe import settings
 from jaxpipe.errors import CompileError, TargetError, ToolchainError
 from jaxpipe.toolchain.binaries import Binaries, parse_log
+from jaxpipe.toolchain.cache import keep
 
 FLAGS: tuple[str, ...] = ("--std=c++17", "--ptxas-options=-v")
 LINE_INFO = "--generate-line-info"
@@ -76,11 +77,7 @@ def version(directory: pathlib.Path) -> str:
         if re.fullmatch(r"nvrtc \d+\.\d+", known):
             return known
     loaded = load().version
-    with contextlib.suppress(OSError):
-        directory.mkdir(parents=True, exist_ok=True)
-        partial = note.with_name(f"{note.name}.{os.getpid()}")
-        partial.write_text(loaded)
-        os.replace(partial, note)
+    keep(note, loaded.encode())
     return loaded
 
 

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from jaxpipe.errors import ToolchainError
 
 TENSOR_CORE = re.compile(r"\b(HMMA|IMMA|QMMA|DMMA|HGMMA|IGMMA|QGMMA|UTCHMMA)\b")
-COPY = re.compile(r"\b(LDGSTS|STS|UTMALDG)\b")
 COPY = re.compile(r"\bLDGSTS\b")
 _ENTRY = re.compile(r"^\.text\.(?P<name>\w+):")
 _LABEL = re.compile(r"^(?P<name>\.L_x_\d+):")

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxpipe.errors import ScheduleError, TuningError
-from jaxpipe.model import alcop, bottleneck, host_rule, roller
-from jaxpipe.model import host as host_model
-from jaxpipe.model.table import ScheduleTable, table_of
+from jaxpipe.model import bottleneck, host_rule, roller, seconds
+from jaxpipe.model.table import table_of
 from jaxpipe.problem import DTYPES, Problem
 from jaxpipe.residual import Residual
 from jaxpipe.schedule import GpuSchedule, Schedule
@@ -55,7 +54,7 @@ class ProblemSpace:
         row = self.row(schedule)
         if row is not None:
             return float(self.predicted_s[row])
-        return float(_predicted(self.problem, table_of([schedule]), self.target)[0])
+        return float(seconds.predict_many(self.problem, table_of([schedule]), self.target)[0])
 
     def row(self, schedule: Schedule) -> int | None:
         """The row of `schedule`, or None when the list has it not."""
@@ -84,7 +83,7 @@ def problem_space(
         space = host_space(problem, target)
     elif space is None:
         space = gpu_space(problem, cast(Device, target))
-    predicted = _predicted(problem, space.table, target)
+    predicted = seconds.predict_many(problem, space.table, target)
     finite = np.isfinite(predicted) & (predicted > 0)
     if not finite.all():
         space, predicted = Space(problem, space.table.take(finite)), predicted[finite]
@@ -98,12 +97,6 @@ def problem_space(
     candidates = Candidates(knobs, log_prior, _derived(problem, space), orders)
     untuned = host_rule.rule(problem, target) if isinstance(target, HostDevice) else None
     return ProblemSpace(problem, target, space, candidates, predicted, fixed, untuned)
-
-
-def _predicted(problem: Problem, table: ScheduleTable[Any], target: Device | HostDevice) -> Floats:
-    if isinstance(target, HostDevice):
-        return host_model.predict_many(problem, table, target)
-    return alcop.predict_many(problem, table, target)
 
 
 def _knobs(space: Space[Any]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import pathlib
 import platform
-import tempfile
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from jaxpipe import files
 from jaxpipe.errors import RecordError, TuningError
 from jaxpipe.tune.job import Crew, Executor, Job, Outcome
 from jaxpipe.tune.jobs_table import JobsTable, Lease, new_token
@@ -118,7 +118,7 @@ class Worker:
             self.crew.submit(lease.job)
             outcome = replace(self.crew.collect(), worker=self.name)
         path = self.spool / f"{lease.id}-{lease.token}.json"
-        _write_whole(path, outcome.dumps())
+        files.write_whole(path, outcome.dumps().encode())
         self._hand_in(table, path)
         statuses = ", ".join(m.status for m in outcome.measurements)
         self.say(f"{self.name}: job {lease.id} ({lease.job.problem}): {statuses}")
@@ -162,12 +162,3 @@ class _Renewal:
                 table.renew(lease, worker, lease_s)
             except Exception:  # the database is away: the next renewal may reach it
                 continue
-
-
-def _write_whole(path: pathlib.Path, text: str) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "w") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(temporary, path)
