@@ -59,15 +59,27 @@ def _positive(text: str) -> int:
 
 
 def _path(text: str) -> pathlib.Path:
-    return pathlib.Path(text).expanduser()
+    """A directory; empty text is the default, in the user's cache as the XDG specification has it.
 
+    Without a home there is no such directory, and nothing is kept: files below it can neither be
+    read nor written.
+    """
+    try:
+        if text:
+            return pathlib.Path(text).expanduser()
+        xdg = os.environ.get("XDG_CACHE_HOME", "")
+        home = pathlib.Path(xdg if os.path.isabs(xdg) else "~/.cache")
+        return home.expanduser() / "jaxpipe"
+    except RuntimeError:
+        if text:
+            raise ValueError("a path whose ~ names somebody with a home") from None
+        return pathlib.Path(os.devnull) / "jaxpipe"
 
-_CACHE_HOME = os.environ.get("XDG_CACHE_HOME", "~/.cache")
 
 SETTINGS: dict[str, Setting] = {
     s.name: s
     for s in (
-        Setting("JAXPIPE_CACHE_DIR", f"{_CACHE_HOME}/jaxpipe", _path, "compiled kernels, user tuned records, calibration"),
+        Setting("JAXPIPE_CACHE_DIR", "", _path, "compiled kernels, user tuned records, calibration; empty: jaxpipe in the user's cache"),
         Setting("JAXPIPE_IMPLEMENTATION", "", _choice("", "cuda", "host", "interpret", "xla"), "implementation of every call that names none"),
         Setting("JAXPIPE_TARGET", "", _optional, "GPU that kernels are lowered for when none is visible (a100, h200, ...)"),
         Setting("JAXPIPE_COMPILER", "nvrtc", _choice("nvrtc", "nvcc"), "compiler of emitted CUDA"),

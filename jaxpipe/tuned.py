@@ -212,11 +212,16 @@ def _cached(path: str, stamp: tuple[int, int]) -> Table:
 
 
 def read(path: pathlib.Path) -> Table:
-    """The table in `path`, read again only when it changed; no file is an empty table."""
+    """The table in `path`, read again only when it changed; no file is an empty table.
+
+    RecordError when there may be one that cannot be reached.
+    """
     try:
         status = path.stat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return Table()
+    except OSError as error:
+        raise RecordError(f"cannot read tuned records from {path}: {error}") from error
     return _cached(str(path), (status.st_mtime_ns, status.st_size))
 
 

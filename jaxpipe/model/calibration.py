@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from jaxpipe import settings
+from jaxpipe import files, settings
 from jaxpipe.errors import RecordError
 from jaxpipe.target import Device, HostDevice
 
@@ -57,7 +57,7 @@ def load() -> dict[str, dict[str, float]]:
     where = path()
     try:
         status = where.stat()
-    except FileNotFoundError:
+    except OSError:  # none, or the directory is no directory: a cache is no promise
         return {}
     return _read(where, status.st_mtime_ns, status.st_size)
 
@@ -88,12 +88,9 @@ def parse(text: str, where: str = "text") -> dict[str, dict[str, float]]:
 def store(name: str, measured: Mapping[str, float]) -> pathlib.Path:
     """Add or replace the calibration of device `name`; gives the file's path."""
     where = path()
-    where.parent.mkdir(parents=True, exist_ok=True)
     devices = {**load(), name: dict(measured)}
     text = json.dumps({"format": FORMAT, "devices": devices}, indent=1, sort_keys=True)
-    temporary = where.with_name(where.name + ".new")
-    temporary.write_text(text + "\n")
-    temporary.replace(where)
+    files.write_whole(where, f"{text}\n".encode())
     return where
 
 
