@@ -127,6 +127,9 @@ def add_problem_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--activation", default="none", choices=ACTIVATIONS)
     parser.add_argument("--residual", action="store_true")
     parser.add_argument(
+        "--residual-first", action="store_true", help="a residual, added before the activation"
+    )
+    parser.add_argument(
         "--stride", type=command_line.count, default=1, help="of a conv2d, both ways"
     )
     parser.add_argument(
@@ -167,7 +170,10 @@ def problem_of(args: argparse.Namespace) -> Problem:
         )
     _refuse_idle(args)
     problem = _matmul(args) if args.op == "matmul" else _conv2d(args)
-    epilogue = Epilogue(bias=args.bias, activation=args.activation, residual=args.residual)
+    epilogue = Epilogue(
+        bias=args.bias, activation=args.activation, residual=args.residual or args.residual_first,
+        residual_first=args.residual_first,
+    )  # fmt: skip
     return replace(
         problem, dtype=args.dtype, out_dtype=args.out_dtype, precision=args.precision,
         epilogue=epilogue,

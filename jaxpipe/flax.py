@@ -107,9 +107,10 @@ def _attention(
 class Dense(nn.Module):  # type: ignore[misc]
     """`flax.linen.Dense` with bias and activation in the kernel; the same parameters.
 
-    x[..., in] -> activation(x @ kernel[in, features] + bias[features]) + residual. activation is a
-    name of `jaxpipe.dot`. dtype is the type of the computation (None: promoted from x and
-    parameters), param_dtype that of the parameters.
+    x[..., in] -> activation(x @ kernel[in, features] + bias[features]) + residual, or with
+    residual_first activation(x @ kernel + bias + residual). activation is a name of `jaxpipe.dot`.
+    dtype is the type of the computation (None: promoted from x and parameters), param_dtype that
+    of the parameters.
     """
 
     features: int
@@ -120,6 +121,7 @@ class Dense(nn.Module):  # type: ignore[misc]
     precision: Any = None
     kernel_init: Callable[..., Any] = nn.initializers.lecun_normal()
     bias_init: Callable[..., Any] = nn.initializers.zeros_init()
+    residual_first: bool = False
 
     @nn.compact  # type: ignore[untyped-decorator]
     def __call__(self, x: Any, residual: Any = None) -> jax.Array:
@@ -132,21 +134,28 @@ class Dense(nn.Module):  # type: ignore[misc]
         x, kernel, bias = nn.dtypes.promote_dtype(x, kernel, bias, dtype=self.dtype)
         return dot(
             x, kernel, bias=bias, activation=self.activation, residual=residual,
-            precision=self.precision,
+            residual_first=self.residual_first, precision=self.precision,
         )  # fmt: skip
 
 
 class Linear(nnx.Linear):  # type: ignore[misc]
     """`flax.nnx.Linear` with bias and activation in the kernel; the same parameters.
 
-    Takes `activation`, a name of `jaxpipe.dot`, beside nnx.Linear's own arguments.
+    Takes `activation` and `residual_first` of `jaxpipe.dot` beside nnx.Linear's own arguments.
     """
 
     def __init__(
-        self, in_features: int, out_features: int, *, activation: str | None = None, **kwargs: Any
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        activation: str | None = None,
+        residual_first: bool = False,
+        **kwargs: Any,
     ) -> None:
         super().__init__(in_features, out_features, **kwargs)
         self.activation = activation
+        self.residual_first = residual_first
 
     def __call__(self, inputs: Any, residual: Any = None) -> jax.Array:
         """Apply the layer; see `Dense`."""
@@ -155,5 +164,5 @@ class Linear(nnx.Linear):  # type: ignore[misc]
         x, kernel, bias = self.promote_dtype((inputs, kernel, bias), dtype=self.dtype)
         return dot(
             x, kernel, bias=bias, activation=self.activation, residual=residual,
-            precision=self.precision,
+            residual_first=self.residual_first, precision=self.precision,
         )  # fmt: skip

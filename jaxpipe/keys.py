@@ -100,6 +100,7 @@ EPILOGUE_WORDS: dict[str, dict[str, Any]] = {
     "bias": {"bias": "column"},
     "row_bias": {"bias": "row"},
     "residual": {"residual": True},
+    "residual_first": {"residual": True, "residual_first": True},
     "preactivation": {"save_preactivation": True},
     **{a: {"activation": a} for a in ACTIVATIONS[1:]},
     **{f"derivative_{a}": {"residual": True, "derivative": a} for a in ACTIVATIONS[1:]},

@@ -60,12 +60,14 @@ def dtype_info(name: str) -> DtypeInfo:
 class Epilogue:
     """What happens to the accumulator before its one rounding to the result dtype.
 
-    `y = activation(alpha * acc + bias) + residual`, all in the accumulator's type. With
-    `derivative`, the residual operand is a pre-activation instead of a summand:
+    `y = activation(alpha * acc + bias) + residual`, all in the accumulator's type; with
+    residual_first `y = activation(alpha * acc + bias + residual)`, the pre-activation with it (and
+    without a residual and an activation to put in order the field is False). With `derivative`,
+    the residual operand is a pre-activation instead of a summand:
     `y = (alpha * acc + bias) * derivative'(residual)`, the step back through an activation.
     bias: "column" has n elements (one a column of the result), "row" has m. bias_dtype: "" is the
     result dtype. residual has the result's shape and dtype. save_preactivation adds a second
-    result `alpha * acc + bias` in the result dtype (for derivatives).
+    result, what the activation is taken of, in the result dtype (for derivatives).
     """
 
     alpha: float = 1.0
@@ -75,6 +77,7 @@ class Epilogue:
     residual: bool = False
     save_preactivation: bool = False
     derivative: Activation = "none"
+    residual_first: bool = False
 
     def __post_init__(self) -> None:
         if self.derivative not in ACTIVATIONS:
@@ -98,6 +101,8 @@ class Epilogue:
         if not math.isfinite(self.alpha):
             raise ProblemError(f"alpha is {self.alpha}: it must be finite")
         object.__setattr__(self, "alpha", float(self.alpha))
+        has_order = self.residual and self.activation != "none"
+        object.__setattr__(self, "residual_first", self.residual_first and has_order)
 
     @property
     def is_identity(self) -> bool:
@@ -109,9 +114,11 @@ class Epilogue:
         parts = [f"alpha={_exact(self.alpha)}"] if self.alpha != 1.0 else []
         if self.bias != "none":
             parts.append("bias" if self.bias == "column" else "row_bias")
+        if self.residual_first:
+            parts.append("residual_first")
         if self.activation != "none":
             parts.append(self.activation)
-        if self.residual:
+        if self.residual and not self.residual_first:
             gated = self.derivative != "none"
             parts.append(f"derivative_{self.derivative}" if gated else "residual")
         if self.save_preactivation:

@@ -33,6 +33,7 @@ from jaxpipe.runtime.reference import expected, numpy_operands, result_shape, to
 Operands = dict[Any, np.ndarray]
 T = Layout(transposed=True)
 FULL = Epilogue(0.5, "column", "float32", "gelu_erf", residual=True, save_preactivation=True)
+FIRST = Epilogue(bias="column", activation="relu", residual=True, residual_first=True)
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,8 @@ def _epilogues() -> Iterator[Case]:
         "second output": Epilogue(bias="column", save_preactivation=True),
         "all, row bias": replace(FULL, bias="row", activation="silu"),
         "all": FULL,
+        "residual first": FIRST,
+        "all, residual first": replace(FULL, residual_first=True),
     }
     words |= {a: Epilogue(activation=a) for a in ACTIVATIONS if a != "none"}  # type: ignore[arg-type]
     for name, epilogue in words.items():
@@ -179,6 +182,7 @@ def _epilogues() -> Iterator[Case]:
         "row bias": Epilogue(bias="row"),
         "residual": Epilogue(residual=True),
         "relu": Epilogue(activation="relu"),
+        "residual first": FIRST,
     }.items():
         problem = Matmul(24, 48, 64, dtype="int8", rhs=T, epilogue=epilogue)
         yield Case(f"epilogue: {name} of int32", problem)
@@ -211,6 +215,7 @@ def _convolutions() -> Iterator[Case]:
     conv = shapes["3x3, same"]
     yield Case("conv: all of the epilogue", replace(conv, epilogue=FULL))
     yield Case("conv: row bias", replace(conv, epilogue=Epilogue(bias="row", activation="relu")))
+    yield Case("conv: residual first", replace(conv, epilogue=FIRST))
     yield Case("conv: -> float32", replace(conv, out_dtype="float32"))
     yield Case("conv: 3 channels", Conv2d(2, 7, 6, 3, 24, (3, 3), padding=same))
     yield Case("conv: 20 to 9 channels", Conv2d(2, 7, 6, 20, 9, (3, 3), padding=same))
@@ -227,6 +232,8 @@ def _edges() -> Iterator[Case]:
     biased, added = Epilogue(bias="column", activation="relu"), Epilogue(residual=True)
     yield Case("edge: NaN in bias", replace(base, epilogue=biased), "NaN in bias")
     yield Case("edge: NaN in residual", replace(base, epilogue=added), "NaN in residual")
+    first = replace(base, epilogue=FIRST)
+    yield Case("edge: NaN in a residual that is first", first, "NaN in residual")
     yield Case("edge: NaN in a batch", replace(base, batch=(2,)), "NaN in both")
     image = Conv2d(1, 5, 5, 16, 8, (3, 3), padding=((1, 1), (1, 1)))
     yield Case("edge: NaN in an image", image, "NaN in both")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import replace
 from typing import Any
@@ -81,6 +82,17 @@ def draw(seed: int) -> tuple[Problem, GpuSchedule, Arch]:
             return problem, schedule, target
 
 
+def draw_residual_first(seed: int) -> tuple[Problem, GpuSchedule, Arch]:
+    """As `draw`, with the relu of a sum and a residual as epilogue."""
+    for again in itertools.count(10_000 * (seed + 1)):
+        problem, schedule, target = draw(again)
+        epilogue = replace(problem.epilogue, activation="relu", residual=True, residual_first=True)
+        problem = replace(problem, epilogue=epilogue)
+        if not check(schedule, problem, target):
+            return problem, schedule, target
+    raise AssertionError("no end")
+
+
 SM_80 = arch("sm_80")
 SM_80_DTYPES = ("bfloat16", "bfloat16", "float16", "float32", "int8")
 
@@ -128,10 +140,12 @@ def expected(problem: Problem, arrays: dict[str, Array]) -> dict[str, Array]:
     value = e.alpha * (_matmul if is_matmul else _conv)(problem, arrays)  # type: ignore[arg-type]
     if e.bias != "none":
         value = value + (arrays["bias"] if e.bias == "column" else arrays["bias"][:, None])
+    if e.residual_first:
+        value = value + arrays["residual"].reshape(value.shape)
     results = {"preactivation": round_to(problem.out_dtype, value)}
     if e.activation != "none":
         value = OPS[e.activation].apply(value, np.float64(0))
-    if e.residual:
+    if e.residual and not e.residual_first:
         op = "add" if e.derivative == "none" else f"derivative_{e.derivative}"
         value = OPS[op].apply(value, arrays["residual"].reshape(value.shape))
     return {**results, "out": round_to(problem.out_dtype, value)}

@@ -101,6 +101,7 @@ def test_the_command_lays_fields_over_the_chosen_schedule(
         "conv2d 8 28 28 128 128 3 3 --padding 1 --target h200",
         "matmul 512 512 64 --batch 12 --layout nt --target h200",
         "matmul 512 768 768 --bias column --activation gelu_erf --residual",
+        "conv 1 14 14 64 64 3 3 --bias column --activation relu --residual-first",
         "matmul 8 768 768 --dtype float32 --target host",
     ],
 )

@@ -141,6 +141,16 @@ def test_the_fused_linear_is_an_nnx_linear() -> None:
     assert_close(ours(X, residual=X), jax.nn.silu(theirs(X)) + X, 16)
 
 
+def test_layers_add_the_residual_first_when_told_so() -> None:
+    linen = slots.Dense(16, activation="relu", residual_first=True)
+    params = linen.init(jax.random.key(0), X)
+    want = jax.nn.relu(nn.Dense(16).apply(params, X) + X)
+    assert_close(linen.apply(params, X, residual=X), want, 16)
+    nnx_ours = slots.Linear(16, 16, activation="relu", residual_first=True, rngs=nnx.Rngs(0))
+    theirs = nnx.Linear(16, 16, rngs=nnx.Rngs(0))
+    assert_close(nnx_ours(X, residual=X), jax.nn.relu(theirs(X) + X), 16)
+
+
 def test_a_slot_with_an_implementation_insists_on_it() -> None:
     layer = nn.Dense(8, dot_general=slots.DotGeneral(implementation="xla"))
     with jaxpipe.coverage() as ledger:

@@ -19,6 +19,7 @@ EPILOGUE = st.builds(
     activation=st.sampled_from(ACTIVATIONS),
     residual=st.booleans(),
     save_preactivation=st.booleans(),
+    residual_first=st.booleans(),
 )
 GATED = st.builds(
     Epilogue,
@@ -62,6 +63,7 @@ def test_the_key_leads_back_to_a_problem_with_that_key(problem):
     again = problem_from_key(problem.key)
     assert again.key == problem.key
     assert again.epilogue.alpha == problem.epilogue.alpha
+    assert again.epilogue.residual_first == problem.epilogue.residual_first
 
 
 def test_scales_that_differ_late_have_keys_of_their_own():

@@ -28,7 +28,8 @@ ACTIVATIONS: dict[str | None, Callable[[jax.Array], jax.Array]] = {
 @dataclass(frozen=True)
 class Products:
     """`dot(x, w, bias=, activation=, residual=)`, a drop-in for `jax.lax.dot_general`, and
-    `conv(x, w, strides=, padding=, bias=, activation=, residual=)` on NHWC and HWIO."""
+    `conv(x, w, strides=, padding=, bias=, activation=, residual=, residual_first=)` on NHWC and
+    HWIO."""
 
     name: str
     dot: Callable[..., jax.Array]
@@ -58,18 +59,25 @@ def _xla_conv(
     bias: jax.Array | None = None,
     activation: str | None = None,
     residual: jax.Array | None = None,
+    residual_first: bool = False,
 ) -> jax.Array:
     y = jax.lax.conv_general_dilated(
         x, w, strides, padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
     )
-    return _epilogue(y, bias, activation, residual)
+    return _epilogue(y, bias, activation, residual, residual_first)
 
 
 def _epilogue(
-    y: jax.Array, bias: jax.Array | None, activation: str | None, residual: jax.Array | None
+    y: jax.Array,
+    bias: jax.Array | None,
+    activation: str | None,
+    residual: jax.Array | None,
+    residual_first: bool = False,
 ) -> jax.Array:
     if bias is not None:
         y = y + bias
+    if residual is not None and residual_first:
+        y, residual = y + residual, None
     y = ACTIVATIONS[activation](y)
     return y if residual is None else y + residual
 

@@ -42,7 +42,7 @@ CONFIGS = {
 
 
 class ConvNorm(nn.Module):
-    """Convolution, folded batch normalisation, optional activation and residual."""
+    """Convolution, folded batch normalisation, optional residual and activation, in this order."""
 
     features: int
     products: Products
@@ -68,6 +68,7 @@ class ConvNorm(nn.Module):
             bias=(bias - mean * factor).astype(x.dtype),
             activation=self.activation,
             residual=residual,
+            residual_first=True,
         )
 
 
@@ -88,11 +89,11 @@ class Block(nn.Module):
         if self.bottleneck:
             y = ConvNorm(self.features, p, 1, activation="relu", name="reduce")(x)
             y = ConvNorm(self.features, p, 3, self.stride, "relu", name="spatial")(y)
-            y = ConvNorm(out, p, 1, name="expand")(y, shortcut)
+            y = ConvNorm(out, p, 1, activation="relu", name="expand")(y, shortcut)
         else:
             y = ConvNorm(self.features, p, 3, self.stride, "relu", name="first")(x)
-            y = ConvNorm(out, p, 3, name="second")(y, shortcut)
-        return jax.nn.relu(y)
+            y = ConvNorm(out, p, 3, activation="relu", name="second")(y, shortcut)
+        return y
 
 
 class Resnet(nn.Module):

@@ -28,7 +28,7 @@ enum Field : size_t {
   kAlphaBits,  // float32 bits
   kBiasKind,
   kActivation,
-  kResidual,  // 0: none, 1: added, 1 + i: a pre-activation of activation i
+  kResidual,  // 0: none, 1: added, 1 + i: a pre-activation of activation i, then kAddedFirst
   kSavePreactivation,
   kIsa,
   kPath,
@@ -62,7 +62,7 @@ enum Field : size_t {
 };
 
 constexpr int64_t kDynamic = -1;
-
+constexpr int64_t kAddedFirst = 1 + host::kNumActivations;
 constexpr const char* kIsaNames[] = {"", "portable", "avx2", "avx512", "avx512_bf16"};
 constexpr int64_t kNumIsas = sizeof(kIsaNames) / sizeof(kIsaNames[0]);
 
@@ -117,7 +117,7 @@ Status CheckWords(const int64_t* c) {
   const Limit limits[] = {
       {kBiasKind, "bias kind", 3},
       {kActivation, "activation", host::kNumActivations},
-      {kResidual, "residual kind", 1 + host::kNumActivations},
+      {kResidual, "residual kind", kAddedFirst + 1},
       {kSavePreactivation, "preactivation flag", 2},
       {kIsa, "isa", kNumIsas},
       {kPath, "path", 2},
@@ -249,7 +249,10 @@ Status FillEpilogue(const int64_t* c, HostCall* call) {
       return InvalidArgument("jaxpipe_host_gemm: the residual must have the result's dtype");
     }
     epilogue.residual = residual.data;
-    epilogue.derivative = static_cast<host::Activation>(c[kResidual] - 1);
+    epilogue.residual_first = c[kResidual] == kAddedFirst;
+    if (!epilogue.residual_first) {
+      epilogue.derivative = static_cast<host::Activation>(c[kResidual] - 1);
+    }
   }
   if (!c[kSavePreactivation]) return Status();
   return FillResult(*call, 1, gemm, &epilogue.preactivation);

@@ -1,4 +1,5 @@
-// From float32 sums to the result: alpha, bias, activation, residual, one rounding.
+// From float32 sums to the result: alpha, bias, activation and residual in either order, one
+// rounding.
 // Include after one of simd_*.h and simd_math.h.
 #ifndef JAXPIPE_HOST_EPILOGUE_KERNEL_H_
 #define JAXPIPE_HOST_EPILOGUE_KERNEL_H_
@@ -60,15 +61,18 @@ inline float ScalarBias(const EpilogueArgs& args, int64_t row) {
 template <DType kOut, Activation kActivation>
 inline void FinishVector(const EpilogueArgs& args, Simd::V sum, int64_t offset, int64_t count) {
   constexpr int64_t kSize = SizeOf(kOut);
+  Simd::V residual = Simd::Zero();
+  if (args.residual != nullptr) {
+    residual = LoadSome<kOut>(static_cast<const char*>(args.residual) + offset * kSize, count);
+  }
+  if (args.residual_first) sum = Simd::Add(sum, residual);
   if (args.preactivation != nullptr) {
     StoreSome<kOut>(static_cast<char*>(args.preactivation) + offset * kSize, sum, count);
   }
   Simd::V y = Activate<kActivation>(sum);
-  if (args.residual != nullptr) {
-    const char* residual = static_cast<const char*>(args.residual) + offset * kSize;
-    const Simd::V r = LoadSome<kOut>(residual, count);
+  if (args.residual != nullptr && !args.residual_first) {
     const bool gated = args.derivative != Activation::kNone;
-    y = gated ? Simd::Mul(y, Derivative(args.derivative, r)) : Simd::Add(y, r);
+    y = gated ? Simd::Mul(y, Derivative(args.derivative, residual)) : Simd::Add(y, residual);
   }
   StoreSome<kOut>(static_cast<char*>(args.out) + offset * kSize, y, count);
 }

@@ -295,6 +295,7 @@ void Call::Finish(const Item& item, int64_t m, int64_t rows, int64_t n, int64_t 
     args.column_bias = Bytes(epilogue.bias) + n * bias_size;
   if (epilogue.bias_kind == BiasKind::kRow) args.row_bias = Bytes(epilogue.bias) + m * bias_size;
   args.residual = Out(const_cast<void*>(epilogue.residual), item.batch, m, n);
+  args.residual_first = epilogue.residual_first;
   args.derivative = epilogue.derivative;
   args.preactivation = Out(epilogue.preactivation, item.batch, m, n);
   args.out = Out(gemm.out, item.batch, m, n);

@@ -80,6 +80,7 @@ struct EpilogueArgs {
   const void* row_bias = nullptr;     // at the tile's first row
   DType bias_dtype = DType::kF32;
   const void* residual = nullptr;  // at the tile's first element, like the two below
+  bool residual_first = false;
   Activation derivative = Activation::kNone;
   void* out = nullptr;
   void* preactivation = nullptr;

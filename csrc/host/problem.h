@@ -24,6 +24,7 @@ struct Operand {
 };
 
 // y = activation(alpha * acc + bias) + residual, rounded once; preactivation = alpha * acc + bias.
+// With residual_first, y = activation(alpha * acc + bias + residual), preactivation with it.
 // With a derivative, y = (alpha * acc + bias) * derivative'(residual).
 struct Epilogue {
   float alpha = 1.0f;
@@ -32,6 +33,7 @@ struct Epilogue {
   const void* bias = nullptr;
   Activation activation = Activation::kNone;
   const void* residual = nullptr;  // dense, the result's shape and dtype
+  bool residual_first = false;
   Activation derivative = Activation::kNone;
   void* preactivation = nullptr;  // dense, the result's shape and dtype
 

@@ -1,8 +1,9 @@
 """Epilogues in JAX: what activations mean, their derivatives of any order, and the unfused form.
 
-`y = activation(alpha * acc + bias) + residual`, computed in the accumulator's type and rounded
-once. `derivative(z, t)` is kept as one symbolic step of the derivative, so that reverse mode saves
-the pre-activation z and nothing else. It must not know products.
+`y = activation(alpha * acc + bias) + residual`, or `activation(alpha * acc + bias + residual)`,
+computed in the accumulator's type and rounded once. `derivative(z, t)` is kept as one symbolic step
+of the derivative, so that reverse mode saves the pre-activation z and nothing else. It must not
+know products.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Fusion:
     residual: bool = False
     save: bool = False
     derivative: Activation = "none"
+    residual_first: bool = False
 
     @property
     def is_linear(self) -> bool:
@@ -73,7 +75,7 @@ class Fusion:
     def __repr__(self) -> str:
         return problem.Epilogue(
             self.alpha, "column" if self.bias else "none", "", self.activation,
-            self.residual, self.save, self.derivative,
+            self.residual, self.save, self.derivative, self.residual_first,
         ).describe() or "none"  # fmt: skip
 
 
@@ -105,6 +107,8 @@ def apply(acc: Any, bias: Any, residual: Any, fusion: Fusion, dtype: Any) -> lis
     z = acc if fusion.alpha == 1.0 else acc * jnp.asarray(fusion.alpha, acc.dtype)
     if bias is not None:
         z = z + bias.astype(acc.dtype)
+    if fusion.residual_first:
+        z, residual = z + residual.astype(acc.dtype), None
     y = ACTIVATIONS[fusion.activation](z)
     if fusion.derivative != "none":
         y = derivative(residual.astype(acc.dtype), y, fusion.derivative)

@@ -102,7 +102,8 @@ def _type(*avals: Any, spec: Spec, fusion: Fusion, mark: Any) -> list[Any]:
 def _jvp(
     primals: Sequence[Any], tangents: Sequence[Any], *, spec: Spec, fusion: Fusion, mark: Any
 ) -> tuple[list[Any], list[Any]]:
-    """y' = activation'(z) z' + residual', z' the sum over the operands that have a tangent; for
+    """y' = activation'(z) z' + residual', z' the sum over the operands that have a tangent, the
+    residual among them where it is added first; for
     y = z slope(r) it is slope(r) z' + z slope'(r) r'."""
     wants_z = fusion.save or not fusion.is_linear
     outs = _bind(*primals, spec=spec, fusion=replace(fusion, save=wants_z))
@@ -123,7 +124,7 @@ def _preactivation_terms(
 ) -> list[Any]:
     lhs, rhs = primals[:2]
     lhs_t, rhs_t = tangents[:2]
-    bias_t, _ = fusion.split(tuple(tangents[2:]))
+    bias_t, residual_t = fusion.split(tuple(tangents[2:]))
     terms = []
     if not compat.is_zero(lhs_t):
         terms.append(_scaled(bare(spec, lhs_t, rhs), fusion))
@@ -131,6 +132,8 @@ def _preactivation_terms(
         terms.append(_scaled(bare(spec, lhs, rhs_t), fusion))
     if bias_t is not None and not compat.is_zero(bias_t):
         terms.append(_broadcast_bias(bias_t, out))
+    if fusion.residual_first and not compat.is_zero(residual_t):
+        terms.append(residual_t.astype(out.dtype))
     return terms
 
 
@@ -160,7 +163,7 @@ def _result_tangent(z: Any, zd: Any, residual: Any, rd: Any, fusion: Fusion) -> 
     if zd is not None:
         linear = fusion.is_linear
         terms.append(zd if linear else epilogue.derivative(z, zd, fusion.activation))
-    if has_rd:
+    if has_rd and not fusion.residual_first:
         terms.append(rd.astype(z.dtype))
     return functools.reduce(operator.add, terms) if terms else None
 

@@ -173,7 +173,7 @@ def epilogue(fusion: Fusion, bias_dtype: Any) -> Epilogue:
     name = "" if bias_dtype is None else jnp.dtype(bias_dtype).name
     return Epilogue(
         fusion.alpha, kind, name, fusion.activation, fusion.residual, fusion.save,
-        fusion.derivative,
+        fusion.derivative, fusion.residual_first,
     )  # fmt: skip
 
 

@@ -34,13 +34,15 @@ def dot(
     bias: Any = None,
     activation: str | None = None,
     residual: Any = None,
+    residual_first: bool = False,
     lhs_scale: Any = None,
     rhs_scale: Any = None,
     precision: Any = None,
     preferred_element_type: Any = None,
     implementation: Implementation | None = None,
 ) -> jax.Array:
-    """`activation(x @ w + bias) + residual` in one kernel.
+    """`activation(x @ w + bias) + residual` in one kernel; with residual_first
+    `activation(x @ w + bias + residual)`, as residual networks have it.
 
     x is [..., k]; w is [k, n], [..., k, n] or [k], contracted as in `jnp.dot`: the result is
     [*x.shape[:-1], *w.shape[:-2], n]. A matrix w may come as `prepack(w)`. bias has w's shape
@@ -75,7 +77,7 @@ def dot(
         None,
         chosen,
     )
-    fusion = fusion_of(bias, activation, residual)
+    fusion = fusion_of(bias, activation, residual, residual_first)
     if isinstance(w, Packed):
         packed = PackedSpec(spec, w.shape)
         return fused.product(packed, fusion, x, w.data, *_extras(bias, residual))[0]
@@ -102,11 +104,8 @@ def _scaled(
     return epilogue.apply(acc, bias, residual, fusion, out.dtype)[0]
 
 
-def finished(
-    x: Any, w: Any, acc: Any, bias: Any, activation: str | None, residual: Any
-) -> jax.Array:
+def finished(x: Any, w: Any, acc: Any, fusion: Fusion, bias: Any, residual: Any) -> jax.Array:
     """The epilogue of `acc`, wide sums of x @ w, in plain JAX: one rounding, to x's dtype."""
-    fusion = fusion_of(bias, activation, residual)
     acc, *extras = compat.same_varying(acc, *_extras(bias, residual))
     bias, residual = fusion.split(tuple(extras))
     spec = DotSpec(_dimension_numbers(x, w))
@@ -142,11 +141,13 @@ def conv(
     bias: Any = None,
     activation: str | None = None,
     residual: Any = None,
+    residual_first: bool = False,
     precision: Any = None,
     preferred_element_type: Any = None,
     implementation: Implementation | None = None,
 ) -> jax.Array:
-    """`activation(convolution of x with w + bias) + residual` in one kernel.
+    """`activation(convolution of x with w + bias) + residual` in one kernel; with residual_first
+    the residual is added before the activation.
 
     x is [batch, height, width, in] (NHWC), w is [height, width, in, out] (HWIO), the result NHWC;
     one spatial dimension works likewise. strides and dilation (of w) are one number or one a
@@ -172,7 +173,7 @@ def conv(
         preferred_element_type=preferred_element_type,
     )
     spec = convolution.spec_of(convolve, x, w, options.current(implementation))
-    fusion = fusion_of(bias, activation, residual)
+    fusion = fusion_of(bias, activation, residual, residual_first)
     return fused.product(spec, fusion, x, w, *_extras(bias, residual))[0]
 
 
@@ -187,12 +188,14 @@ def _per_dimension(name: str, value: Any, spatial: int) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def fusion_of(bias: Any, activation: str | None, residual: Any) -> Fusion:
+def fusion_of(bias: Any, activation: str | None, residual: Any, residual_first: bool) -> Fusion:
     """The epilogue that these arguments ask for."""
+    name = epilogue.activation_name(activation)
     return Fusion(
         bias=bias is not None,
-        activation=epilogue.activation_name(activation),
+        activation=name,
         residual=residual is not None,
+        residual_first=residual_first and residual is not None and name != "none",
     )
 
 

@@ -28,20 +28,23 @@ def quantized_dot(
     bias: Any = None,
     activation: str | None = None,
     residual: Any = None,
+    residual_first: bool = False,
     implementation: Implementation | None = None,
 ) -> jax.Array:
     """`activation(q(x) @ q(w) + bias) + residual`, q rounding to `dtype` times the scale.
 
-    x[..., k] and w[k, n] are wide; `dtype` ("float8_e4m3fn", "float8_e5m2" or "int8", or one for
-    each) and scales are as in `quantize` and `dot`. The result has x's dtype. Differentiable any
-    number of times, forward and reverse, under vmap too: gradients of x and w are products of the
-    cotangent with the other operand's quantised values, in the wide dtypes and with no gradient
-    quantised; what saturated passes gradients on; scales are constants.
+    residual_first adds the residual before the activation. x[..., k] and w[k, n] are wide; `dtype`
+    ("float8_e4m3fn", "float8_e5m2" or "int8", or one for each) and scales are as in `quantize` and
+    `dot`. The result has x's dtype. Differentiable any number of times, forward and reverse, under
+    vmap too: gradients of x and w are products of the cotangent with the other operand's quantised
+    values, in the wide dtypes and with no gradient quantised; what saturated passes gradients on;
+    scales are constants.
     """
     x, w = _wide(x), _wide(w)
     lhs_scale, rhs_scale = map(jax.lax.stop_gradient, (lhs_scale, rhs_scale))
     sums = _sums(x, w, lhs_scale, rhs_scale, _pair(dtype), implementation)
-    return products.finished(x, w, sums, bias, activation, residual)
+    fusion = products.fusion_of(bias, activation, residual, residual_first)
+    return products.finished(x, w, sums, fusion, bias, residual)
 
 
 def _wide(operand: Any) -> jax.Array:

@@ -3,6 +3,7 @@
 In: a graph, one of its products. Out: a `Group`. The chain that is looked for is
 
     product -> scale by a number -> + bias -> activation -> + residual     (each step optional)
+    product -> scale by a number -> + bias and + residual -> activation    (in residual networks)
     product -> scale by a number -> times an activation's derivative       (in gradients)
 
 with casts between floating-point types anywhere. A step joins only when its value has no other
@@ -66,10 +67,12 @@ def grow(graph: Graph, op: Op, spec: Spec, claimed: set[int]) -> Group:
     if np.dtype(op.outs[0].aval.dtype).name not in FUSED_DTYPES:
         group.stopped = f"a {op.outs[0].aval.dtype} result takes no epilogue"
         return group
-    for step in (_cast, _scale, _cast, _add_bias, _cast, _activate, _cast, _add_residual, _cast):
+    _cast(graph, group, claimed)
+    for step in (_scale, _add_bias, _add_residual, _add_bias, _activate, _add_residual):
         step(graph, group, claimed)
         if step is _scale and _derive(group, claimed):
             break
+        _cast(graph, group, claimed)
     _drop_widening_end(group, claimed)
     return group
 
@@ -145,7 +148,7 @@ def _number(atom: Atom) -> float | None:
 def _add_bias(graph: Graph, group: Group, claimed: set[int]) -> None:
     """Addition of a value that varies along the result's trailing dimensions only."""
     user = _only_user(group, claimed)
-    if user is None or user.name not in ADDS:
+    if group.bias is not None or user is None or user.name not in ADDS:
         return
     other = _other(user, group.result)
     shape = group.spec.bias_shape(*(atom.aval for atom in group.op.ins[:2]))
@@ -194,7 +197,8 @@ def _activate(graph: Graph, group: Group, claimed: set[int]) -> None:
     )
     if elsewhere or leaks:
         group.preactivation = z
-    group.fusion = replace(group.fusion, activation=found.activation)
+    first = group.fusion.residual
+    group.fusion = replace(group.fusion, activation=found.activation, residual_first=first)
     group.result = found.result
     group.steps.append(found.activation)
     claimed |= found.inside
@@ -225,7 +229,7 @@ def _values_inside(graph: Graph, inside: frozenset[int]) -> list[Value]:
 def _add_residual(graph: Graph, group: Group, claimed: set[int]) -> None:
     """Addition of an array of the result's shape that does not depend on the product."""
     user = _only_user(group, claimed)
-    if user is None or user.name not in ADDS:
+    if group.residual is not None or user is None or user.name not in ADDS:
         return
     other = _other(user, group.result)
     fits = other is not None and other.aval.shape == group.result.aval.shape

@@ -18,7 +18,7 @@ from jaxpipe import settings
 from jaxpipe.errors import SettingError, UnsupportedError
 from jaxpipe.legality import require_host
 from jaxpipe.model import host_rule
-from jaxpipe.problem import ACTIVATIONS, Conv2d, Layout, Matmul, Problem
+from jaxpipe.problem import ACTIVATIONS, Conv2d, Epilogue, Layout, Matmul, Problem
 from jaxpipe.runtime import targets
 from jaxpipe.schedule import HostSchedule
 from jaxpipe.target import host_device
@@ -115,7 +115,7 @@ def encode(problem: Problem, schedule: HostSchedule, cap: int, packed_cols: int 
         struct.unpack("<i", struct.pack("<f", epilogue.alpha))[0],
         _BIAS_KINDS.index(epilogue.bias),
         ACTIVATIONS.index(epilogue.activation),
-        int(epilogue.residual) + ACTIVATIONS.index(epilogue.derivative),
+        _residual_kind(epilogue),
         int(epilogue.save_preactivation),
         _ISAS.index(schedule.isa),
         _PATHS.index(schedule.path),
@@ -127,6 +127,12 @@ def encode(problem: Problem, schedule: HostSchedule, cap: int, packed_cols: int 
         *_image(problem),
         packed_cols,
     ]
+
+
+def _residual_kind(epilogue: Epilogue) -> int:
+    if epilogue.residual_first:
+        return 1 + len(ACTIVATIONS)
+    return int(epilogue.residual) + ACTIVATIONS.index(epilogue.derivative)
 
 
 def _out_shape(problem: Problem) -> tuple[int, ...]:

@@ -166,10 +166,14 @@ def expected(problem: Problem, operands: Operands, rows: Array, cols: Array) -> 
         acc = acc + (
             bias[cols] if problem.epilogue.bias == "column" else bias[rows % problem.m, None]
         )
-    out = _NUMPY_ACTIVATIONS[problem.epilogue.activation](acc)
+    read: Array = np.zeros(())
     if problem.epilogue.residual:
         flat = np.asarray(operands["residual"]).reshape(-1, problem.n)
         read = flat[rows][:, cols].astype(np.float64)
+    if problem.epilogue.residual_first:
+        acc = acc + read
+    out = _NUMPY_ACTIVATIONS[problem.epilogue.activation](acc)
+    if problem.epilogue.residual and not problem.epilogue.residual_first:
         gate = SLOPES.get(problem.epilogue.derivative)
         out = out + read if gate is None else out * gate(read)
     return (out, acc) if problem.epilogue.save_preactivation else (out,)
@@ -251,6 +255,8 @@ def _epilogue(
         acc = acc * jnp.asarray(epilogue.alpha, acc.dtype)
     if bias is not None:
         acc = acc + bias.astype(acc.dtype)[(slice(None), None) if epilogue.bias == "row" else None]
+    if residual is not None and epilogue.residual_first:
+        acc, residual = acc + residual.astype(acc.dtype), None
     y = ACTIVATIONS[epilogue.activation](acc)
     if residual is not None and epilogue.derivative != "none":
         z = residual.astype(y.dtype)

@@ -201,18 +201,19 @@ def epilogue_chain(
 ) -> list[Stmt]:
     """One Elementwise a step of the epilogue, then the stores."""
     steps: list[tuple[str, Step]] = []
+    residual = _residual_step(epilogue, results, batch)
     if epilogue.alpha != 1.0:
         steps.append(("scaled", Step("scale", scalar=epilogue.alpha)))
     if epilogue.bias != "none":
         steps.append(("biased", Step("add", whole(results["bias"]))))
+    if epilogue.residual_first:
+        steps += residual
     if epilogue.save_preactivation:
         steps.append(("", Step("save", whole(results["preactivation"], batch))))
     if epilogue.activation != "none":
         steps.append(("activated", Step(epilogue.activation)))
-    if epilogue.residual:
-        gated = epilogue.derivative != "none"
-        name, op = ("gated", f"derivative_{epilogue.derivative}") if gated else ("summed", "add")
-        steps.append((name, Step(op, whole(results["residual"], batch))))
+    if not epilogue.residual_first:
+        steps += residual
     statements: list[Stmt] = []
     value = acc
     for name, step in steps:
@@ -224,3 +225,14 @@ def epilogue_chain(
         statements += [Alloc(result), Elementwise(whole(result), whole(value), step)]
         value = result
     return [*statements, Store(whole(results["out"], batch), whole(value))]
+
+
+def _residual_step(
+    epilogue: Epilogue, results: dict[str, Buffer], batch: tuple[int, ...]
+) -> list[tuple[str, Step]]:
+    """What is done with the residual, and the name of its result; [] without one."""
+    if not epilogue.residual:
+        return []
+    gated = epilogue.derivative != "none"
+    name, op = ("gated", f"derivative_{epilogue.derivative}") if gated else ("summed", "add")
+    return [(name, Step(op, whole(results["residual"], batch)))]

@@ -89,8 +89,10 @@ def expected(problem: Problem, arrays: Mapping[str, np.ndarray]) -> tuple[np.nda
         before = before + wide["bias"]
     if e.bias == "row":
         before = before + np.tile(wide["bias"], problem.batch_size)[:, None]
+    if e.residual_first:
+        before = before + wide["residual"]
     after = ACTIVATIONS[e.activation](before)
-    return before, after + wide["residual"] if e.residual else after
+    return before, after + wide["residual"] if e.residual and not e.residual_first else after
 
 
 def _product(p: Matmul, wide: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -20,7 +20,7 @@ from jaxpipe.ptx.run import ADVERSARIAL_MODES, Buffer, Mode, run_launches
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import Arch, arch
 from jaxpipe.transform.build import build
-from tests.drawn import assert_equal, draw, expected, inputs
+from tests.drawn import assert_equal, draw, draw_residual_first, expected, inputs
 
 SM_80 = arch("sm_80")
 NUMPY = {
@@ -74,6 +74,12 @@ def check(problem: Problem, schedule: GpuSchedule, target: Arch, seed: int, mode
 def test_drawn_kernels_are_exact_and_free_of_hazards(seed: int) -> None:
     problem, schedule, target = draw(seed)
     check(problem, schedule, target, seed, ADVERSARIAL_MODES[seed % len(ADVERSARIAL_MODES)])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_residual_before_the_activation_is_exact(seed: int) -> None:
+    mode = ADVERSARIAL_MODES[seed % len(ADVERSARIAL_MODES)]
+    check(*draw_residual_first(seed), seed, mode)
 
 
 @pytest.mark.slow

@@ -121,6 +121,17 @@ def test_every_feature_is_right_and_free_of_hazards(name: str, mode: Mode) -> No
     assert_right(*CASES[name], mode)
 
 
+FINISHED = [name for name, (problem, _) in CASES.items() if problem.epilogue == FULL]
+
+
+@pytest.mark.parametrize("name", FINISHED)
+def test_a_residual_before_the_activation_is_right(name: str) -> None:
+    problem, how = CASES[name]
+    first = replace(FULL, residual_first=True)
+    mode = ADVERSARIAL_MODES[FINISHED.index(name) % len(ADVERSARIAL_MODES)]
+    assert_right(replace(problem, epilogue=first), how, mode)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("point", list(points(300)), ids=lambda p: f"point {p.seed}")
 def test_drawn_points_are_right_and_free_of_hazards(point: Point) -> None:
@@ -149,6 +160,7 @@ def assert_sound(problem: Problem, how: GpuSchedule) -> None:
 
 BIASED = Epilogue(bias="column", activation="silu")
 ADDED = Epilogue(bias="row", residual=True)
+FIRST = Epilogue(bias="column", activation="relu", residual=True, residual_first=True)
 GATES = (
     (Matmul(512, 768, 768, rhs=K_MAJOR), "block_m=128,block_n=256,consumers=2,cluster_m=2"),
     (Matmul(512, 768, 768, epilogue=BIASED), "block_m=128,block_n=256,consumers=2"),
@@ -158,6 +170,7 @@ GATES = (
     (Matmul(512, 771, 768, epilogue=BIASED), "block_m=128,block_n=128,consumers=2,tma=0"),
     (Matmul(32, 768, 3072), "block_m=32,swap_operands=1,smem_stages=8,split_k=3"),
     (Conv2d(8, 28, 28, 64, 128, (3, 3), epilogue=ADDED), "block_m=128,block_n=128,consumers=2"),
+    (Conv2d(8, 28, 28, 64, 256, (1, 1), epilogue=FIRST), "block_m=128,block_n=256,consumers=2"),
 )
 
 

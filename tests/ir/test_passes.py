@@ -6,15 +6,16 @@ import pytest
 
 from jaxpipe import legality
 from jaxpipe.ir.interpret import interpret
-from jaxpipe.problem import ACTIVATIONS, Epilogue
+from jaxpipe.problem import ACTIVATIONS, Epilogue, Problem
+from jaxpipe.schedule import GpuSchedule
+from jaxpipe.target import Arch
 from jaxpipe.transform.recipe import lower_ampere
-from tests.drawn import assert_equal, draw, expected, inputs
+from tests.drawn import assert_equal, draw, draw_residual_first, expected, inputs
 
 STAGES = ("nest", "cache_read", "tiled", "pipelined", "fused", "lowered")
 
 
-def check(seed: int) -> None:
-    problem, schedule, target = draw(seed)
+def check(problem: Problem, schedule: GpuSchedule, target: Arch, seed: int) -> None:
     arrays = inputs(problem, seed)
     want = expected(problem, arrays)
     main, *rest = lower_ampere(problem, schedule, target)
@@ -26,7 +27,12 @@ def check(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_every_stage_of_a_drawn_problem_equals_numpy(seed: int) -> None:
-    check(seed)
+    check(*draw(seed), seed)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_residual_before_the_activation_survives_every_pass(seed: int) -> None:
+    check(*draw_residual_first(seed), seed)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS[1:])
@@ -53,4 +59,4 @@ def test_a_derivative_survives_every_pass(activation: str) -> None:
 @pytest.mark.parametrize("first", range(1000, 1500, 50))
 def test_every_stage_of_many_drawn_problems_equals_numpy(first: int) -> None:
     for seed in range(first, first + 50):
-        check(seed)
+        check(*draw(seed), seed)

@@ -81,6 +81,7 @@ def test_accelerating_twice_changes_nothing() -> None:
 X, W = (jnp.asarray(a) for a in operands())
 B = jnp.arange(4.0)
 R = jnp.ones((4, 4))
+H = jnp.full((4, 4), -0.25, jnp.bfloat16)
 C = (2 / np.pi) ** 0.5
 
 # name: (function of x, what is fused)
@@ -107,6 +108,18 @@ PATTERNS = {
     "residual": (lambda x: x + x @ W, ["residual"]),
     "everything": (
         lambda x: R + jax.nn.gelu(2.0 * (x @ W) + B), ["scale 2", "bias", "gelu_tanh", "residual"],
+    ),
+    "a residual first": (lambda x: jax.nn.relu(x @ W + R), ["residual", "relu"]),
+    "a residual first, cast": (
+        lambda x: jax.nn.gelu(((x @ W).astype(jnp.bfloat16) + B.astype(jnp.bfloat16)) + H),
+        ["cast to bfloat16", "bias", "residual", "gelu_tanh"],
+    ),
+    "a residual before the bias": (
+        lambda x: jnp.tanh(0.5 * (x @ W) + R + B), ["scale 0.5", "residual", "bias", "tanh"],
+    ),
+    "two residuals": (lambda x: R + jax.nn.relu(x @ W + x), ["residual", "relu"]),
+    "the relu of a sum of two products": (
+        lambda x: jax.nn.relu(x @ W + (x * 2) @ W), ["residual", "relu"],
     ),
     "a narrowing cast": (
         lambda x: jax.nn.relu(x @ W).astype(jnp.bfloat16), ["relu", "cast to bfloat16"],
@@ -164,6 +177,8 @@ NOT_FUSED = {
     ),
     "a scale that is an array": (lambda x: (x @ W) * x[0, 0], []),
     "a scale after the bias": (lambda x: (x @ W + B) * 2.0, ["bias"]),
+    "a second bias": (lambda x: x @ W + B + 2.0 * B, ["bias"]),
+    "a residual after a residual": (lambda x: x @ W + x + R, ["residual"]),
     "a widening cast at the end": (
         lambda x: jax.nn.relu(x.astype(jnp.bfloat16) @ W.astype(jnp.bfloat16)).astype(jnp.float32),
         ["relu"],
@@ -186,6 +201,17 @@ def test_a_preactivation_with_another_use_is_a_second_result() -> None:
 
     ours = jaxpipe.accelerate(f)
     assert "preactivation" in str(jax.make_jaxpr(ours)(X))
+    assert_close(ours(X), f(X), 16)
+
+
+def test_a_sum_that_goes_on_beside_its_activation_is_a_second_result() -> None:
+    def f(x):
+        total = x @ W + B + x  # a residual network whose activations come first
+        return jax.nn.relu(total) @ W, total
+
+    ours = jaxpipe.accelerate(f)
+    assert fused_steps(f, X) == ["bias", "residual", "relu"]
+    assert "bias+residual_first+relu+preactivation" in str(jax.make_jaxpr(ours)(X))
     assert_close(ours(X), f(X), 16)
 
 
@@ -318,6 +344,7 @@ def test_a_plain_resnet_is_taken_whole_with_its_epilogues() -> None:
     assert report.fraction == 1.0
     steps = Counter(row.fused for row in report.sites)
     assert steps[("bias", "relu")] == 1 + 2 * 2
+    assert steps[("bias", "residual", "relu")] == 2  # nothing of a block is left to XLA
     assert_close(
         jax.jit(jaxpipe.accelerate(model.apply))(params, images),
         jax.jit(model.apply)(params, images), 256, slack=8,

@@ -160,6 +160,7 @@ EPILOGUES = [
     Epilogue(alpha=-2.0, bias="column", bias_dtype="float32", activation="gelu_erf", residual=True),
     Epilogue(bias="column", activation="silu", save_preactivation=True),
     Epilogue(alpha=3.0, bias="row", activation="tanh", residual=True, save_preactivation=True),
+    Epilogue(2.0, "row", "", "tanh", residual=True, save_preactivation=True, residual_first=True),
 ]
 
 
@@ -175,10 +176,11 @@ def test_an_epilogue_matches_its_definition(epilogue, dtype, schedule):
         length = n if epilogue.bias == "column" else m
         extra.append(operand(3, (length,), problem.bias_dtype))
         pre = pre + (wide(extra[-1]) if epilogue.bias == "column" else wide(extra[-1])[:, None])
-    want = reference(epilogue.activation, pre)
     if epilogue.residual:
         extra.append(operand(4, (m, n), dtype))
-        want = want + wide(extra[-1])
+    added = wide(extra[-1]) if epilogue.residual else 0.0
+    pre = pre + added if epilogue.residual_first else pre
+    want = reference(epilogue.activation, pre) + (0.0 if epilogue.residual_first else added)
     got = run(problem, schedule, *operands, *extra)
     atol = 4 * max(1, abs(epilogue.alpha)) * tolerance(k, dtype)
     wants = (want, pre) if epilogue.save_preactivation else (want,)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.xla_gpu
 
 import jaxpipe  # noqa: E402
 from benchmarks import gpu_compile, hlo  # noqa: E402
-from benchmarks.models import bert, gpt2  # noqa: E402
+from benchmarks.models import bert, gpt2, resnet  # noqa: E402
 from benchmarks.models.products import JAXPIPE, XLA  # noqa: E402
 from tests.xla_gpu.programs import (  # noqa: E402
     XLA_SLICES_IN_PLACE,
@@ -54,9 +54,10 @@ def test_dot_in_every_layout_is_one_call_on_the_operands_as_they_lie(target, lay
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("activation", ["relu", "gelu_tanh", "gelu_erf", "silu", "tanh"])
-def test_an_epilogue_leaves_no_pass_over_the_result(target, activation) -> None:
+@pytest.mark.parametrize("first", [False, True], ids=["residual last", "residual first"])
+def test_an_epilogue_leaves_no_pass_over_the_result(target, activation, first) -> None:
     def function(x, w, b, r):
-        return jaxpipe.dot(x, w, bias=b, activation=activation, residual=r)
+        return jaxpipe.dot(x, w, bias=b, activation=activation, residual=r, residual_first=first)
 
     arguments = (shape(M, K), shape(K, N), shape(N), shape(M, N))
     program = gpu_compile.compile_for(target, function, *arguments)
@@ -142,6 +143,19 @@ def training_step() -> Model:
     return Model(build, (weights, shape(512, 768), shape(512, 768)), 5)
 
 
+def resnet_block(channels: int, features: int, stride: int) -> Model:
+    """A bottleneck whose shortcut is projected: four convolutions, relu after the last sum."""
+    x = shape(4, 56, 56, channels)
+    init = resnet.Block(features, XLA, True, stride).init
+    params = in_dtype(jax.eval_shape(init, jax.random.key(0), x))
+
+    def build(products):
+        block = resnet.Block(features, products, True, stride)
+        return lambda params, x: block.apply(params, x)
+
+    return Model(build, (params, x), 4)
+
+
 MODELS = {
     "bert layer": bert_layer,
     "scanned gpt2": gpt2_block_scanned,
@@ -180,6 +194,22 @@ def test_no_transpose_or_copy_is_added_around_our_calls(programs) -> None:
     moved = [sum(k.launches * k.read_bytes for k in rows(p, "copy")) for p in (mine, theirs)]
     assert moved[0] <= moved[1]
     assert all(layouts_are_row_major(i) for i in ours(hlo.parse(mine.text)))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("sizes", [(64, 64, 1), (256, 128, 2)], ids=str)
+def test_a_residual_block_moves_no_more_bytes_than_with_cudnn(target, sizes) -> None:
+    model = resnet_block(*sizes)
+    programs = [
+        gpu_compile.compile_for(target, model.build(products), *model.arguments)
+        for products in (JAXPIPE, XLA)
+    ]
+    found = [hlo.kernels(hlo.parse(program.text)) for program in programs]
+    moved = [sum(k.launches * (k.read_bytes + k.written_bytes) for k in rows) for rows in found]
+    assert moved[0] <= moved[1]
+    assert sum(k.target == hlo.OURS for k in found[0]) == model.products
+    large = [k for k in found[0] if k.kind == "elementwise" and k.written_bytes > 2**20]
+    assert large == []  # no pass over an image is left to XLA
 
 
 @XLA_SLICES_IN_PLACE
