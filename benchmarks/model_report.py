@@ -78,6 +78,7 @@ def best_in_k(paths: Iterable[pathlib.Path]) -> Iterator[Row]:
             "clock": clock, "problem": key,
             "schedules": len(records), "best_s": float(seconds.min()),
             "median_s": float(np.median(seconds)), "xla_s": xla_s(records),
+            "error": float(np.median([error(r) for r in records])),
         }  # fmt: skip
         for name, predict in models_of(device):
             row[name] = scores(predict(problem, table, device), seconds)
@@ -166,6 +167,13 @@ def quiet_s(record: Record) -> float:
         return float(np.median(samples))
     quiet = baseline <= 1.25 * np.quantile(baseline, 0.25)
     return float(np.median(samples[quiet]))
+
+
+def error(record: Record) -> float:
+    """Relative standard error of the median of a record's samples."""
+    low, middle, high = np.quantile(record.measurement.samples_s, [0.25, 0.5, 0.75])
+    count = len(record.measurement.samples_s)
+    return float(1.25 * (high - low) / 1.35 / middle / np.sqrt(count))
 
 
 def xla_s(records: list[Record]) -> float | None:

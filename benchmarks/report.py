@@ -137,9 +137,10 @@ def host_rows() -> list[Row]:
     return host_report.latest(rows("host.jsonl"))
 
 
-def samplers(name: str) -> str:
+def samplers(of: list[Row]) -> str:
     """Mean efficiency after 10 and 50 trials, one line a method; the last row of each counts."""
-    found = {(r["set"], r["method"]): r for r in rows(name)}
+    short = {r["set"]: r["set"].removeprefix(f"host_{r.get('device')}_") for r in of}
+    found = {(short[r["set"]], r["method"]): r for r in of}
     sets = list(dict.fromkeys(key[0] for key in found))
     methods = list(dict.fromkeys(key[1] for key in found))
     lines = [f"| method | {' | '.join(sets)} | mean |", "|---" * (len(sets) + 2) + "|"]
@@ -152,14 +153,31 @@ def samplers(name: str) -> str:
     return "\n".join(lines)
 
 
+SOURCES = {"tuning": "recording", "live": "live", "neighbour": "neighbour", "halves": "halves"}
+
+
+def shipped() -> str:
+    """What ship_winners.py compared, one line a winner; the last comparison of each counts."""
+    found = {(r["device"], r["problem"], str(r["schedule"])): r for r in rows("shipped.jsonl")}
+    lines = ["| CPU | problem | found | rule over winner | at least | ships |", "|---" * 6 + "|"]
+    for row in found.values():
+        problem = row["problem"].replace(" float32->float32 float32", "")
+        where = next(word for start, word in SOURCES.items() if row["found"].startswith(start))
+        ships = "" if where == "neighbour" else "yes" if row["ships"] else "no"
+        gains = f"{row['gain']:.3f} | {row['least_gain']:.3f}"
+        lines.append(f"| `{row['device']}` | {problem} | {where} | {gains} | {ships} |")
+    return "\n".join(lines)
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "demo": demo,
     "models": models,
     "compile_time": compile_time,
     "hopper_sass": hopper_sass,
     "gpu_programs": gpu_programs,
-    "samplers_host": lambda: samplers("samplers_host.jsonl"),
-    "samplers_public": lambda: samplers("samplers_public.jsonl"),
+    "samplers_host": lambda: samplers(rows("samplers_host.jsonl")),
+    "shipped": shipped,
+    "samplers_public": lambda: samplers(rows("samplers_public.jsonl")),
     "host_summary": lambda: host_report.summary(host_rows()),
     "host_products": lambda: host_report.products(host_rows()),
     "host_limit": lambda: host_report.limit(host_rows()),

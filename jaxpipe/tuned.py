@@ -135,7 +135,8 @@ def octaves_between(a: Problem, b: Problem) -> float:
 
     0.0 for equal problems only, infinity for those whose schedules have nothing to say to each
     other (another kind, dtype, precision or operand layout). Another epilogue or leading dimension
-    counts half an octave.
+    counts half an octave, an epilogue against none a whole one: sums are stored another way
+    (benchmarks/results/shipped.jsonl: a winner of bare products that loses with an activation).
     """
     if a.key == b.key:
         return 0.0
@@ -143,7 +144,8 @@ def octaves_between(a: Problem, b: Problem) -> float:
         return math.inf
     sizes = ((p.batch_size, p.m, p.n, p.k) for p in (a, b))
     apart = sum(abs(math.log2(x) - math.log2(y)) for x, y in zip(*sizes, strict=True))
-    return apart + 0.5 * (a.epilogue != b.epilogue) + 0.01
+    is_bare = a.epilogue.is_identity, b.epilogue.is_identity
+    return apart + 0.5 * (a.epilogue != b.epilogue) + 0.5 * (is_bare[0] != is_bare[1]) + 0.01
 
 
 def _class(problem: Problem) -> tuple[object, ...]:

@@ -4,6 +4,7 @@ from dataclasses import fields
 
 import pytest
 
+from jaxpipe import target
 from jaxpipe.errors import TargetError
 from jaxpipe.target import (
     ARCHES,
@@ -11,6 +12,7 @@ from jaxpipe.target import (
     HOST_ISAS,
     SOURCES,
     Device,
+    HostDevice,
     HostIsa,
     arch_of_capability,
     device,
@@ -120,6 +122,15 @@ def test_a_block_gets_what_an_sm_has_but_the_reserve(row: object) -> None:
     assert (
         row.shared_per_block_bytes + row.shared_reserved_per_block_bytes == row.shared_per_sm_bytes
     )
+
+
+@pytest.mark.parametrize(("flags", "share"), [({"avx512f"}, 1.0), ({"avx512_fp16"}, 2.0)])
+def test_cores_with_two_wide_units_start_twice_as_many_multiply_adds(
+    flags: set[str], share: float
+) -> None:
+    assert target._fma_share(flags) == share
+    host = HostDevice("test_cpu", "avx512", 1, 3e9, fma_share=share)
+    assert host.fma_flops_hz == 2 * 16 * 3e9 * share
 
 
 def test_the_host_is_read_from_the_system() -> None:

@@ -116,7 +116,7 @@ def test_another_device_or_executor_has_no_hits():
 def test_an_epilogue_makes_a_neighbour_not_an_exact_record():
     other = Matmul(512, 768, 768, dtype="float32", epilogue=Epilogue(activation="relu"))
     (hit,) = tuned.Table.of([record(512)]).hits(other, "host", "zen")
-    assert 0 < hit.octaves < 1
+    assert 1 < hit.octaves < 1.1
 
 
 @given(st.integers(1, 4096), st.integers(1, 4096))

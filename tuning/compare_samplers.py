@@ -12,8 +12,8 @@ Sets
   held_out      RTX 3060 laptop GEMM, A4000 and W6600 filter
   autotvm       AutoTVM logs: every float32 dense and batch_matmul task on V100
   host          exhaustive recordings of jaxpipe's host executor, on every recorded CPU
-  host_learnt   the same, each prior corrected by the recordings of the other problems
-or single names, as printed; host_512x768x768 names that product on every CPU.
+or single names, as printed; host_512x768x768 names that product on every CPU. With --learnt the
+prior of a host set is corrected by the recordings of the other problems, as in a live study.
 """
 
 import argparse
@@ -38,8 +38,8 @@ from jaxpipe.version import VERSION
 COLUMNS = (1, 5, 10, 20, 50)
 
 
-def replays(names: list[str]) -> Iterator[tuple[str, Replay]]:
-    """The sets that `names` (groups or single sets) ask for."""
+def replays(names: list[str], learnt: bool) -> Iterator[tuple[str, Replay]]:
+    """The sets that `names` (groups or single sets) ask for; learnt: see host_sets."""
     autotvm = [s for kind in ("dense", "batch_matmul") for s in public_sets.autotvm_sets(kind)]
     public = {
         "contract": list(public_sets.CONTRACT),
@@ -50,13 +50,13 @@ def replays(names: list[str]) -> Iterator[tuple[str, Replay]]:
         for group, members in public.items():
             yield from ((s.name, s.load()) for s in members if name in (group, s.name))
         if name.startswith("host"):
-            recorded = host_sets.host_sets(learnt=name == "host_learnt")
+            recorded = host_sets.host_sets(learnt=learnt)
             yield from ((n, r) for n, r in recorded.items() if name in host_names(n))
 
 
 def host_names(name: str) -> tuple[str, ...]:
     """What the recording `name` is asked for by."""
-    return "host", "host_learnt", name, "host_" + name.rpartition("_")[2]
+    return "host", name, "host_" + name.rpartition("_")[2]
 
 
 def runnable(methods: list[str]) -> list[str]:
@@ -142,6 +142,7 @@ def main() -> int:
     )
     parser.add_argument("--sets", nargs="+", default=["contract"])
     parser.add_argument("--methods", nargs="+", choices=sorted(METHODS), default=list(METHODS))
+    parser.add_argument("--learnt", action="store_true", help="host sets: a corrected prior")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--trials", type=int, default=50)
     parser.add_argument("--out", type=pathlib.Path, help="JSON lines, appended")
@@ -151,7 +152,7 @@ def main() -> int:
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     command = "python tuning/compare_samplers.py " + " ".join(sys.argv[1:])
     rows, methods = [], runnable(args.methods)
-    for name, replay in replays(args.sets):
+    for name, replay in replays(args.sets, args.learnt):
         for method in methods:
             if METHODS[method].serves(replay.candidates):
                 found = courses(replay, method, args.seeds, args.trials)

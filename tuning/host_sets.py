@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import recorded_hosts
+from numpy.typing import NDArray
 
 from jaxpipe.keys import problem_from_key
 from jaxpipe.model.table import table_of
@@ -41,22 +42,26 @@ def host_records(clock: str = "wall") -> dict[Key, list[Record]]:
 def host_replay(
     name: str, records: list[Record], host: HostDevice, residual: Residual | None = None
 ) -> Replay:
-    """The recording of one problem: what was recorded is the space.
+    """The recording of one problem: what was recorded is the space."""
+    problem = problem_from_key(records[0].problem)
+    recorded = Space(problem, table_of([r.schedule for r in records]))
+    samples = steady(records)
+    seconds = np.median(samples, axis=1)
+    low, high = np.quantile(samples, [0.25, 0.75], axis=1)
+    spread = (high - low) / 1.35 / seconds
+    candidates = problem_space(problem, host, residual, recorded).candidates
+    return Replay(name, candidates, seconds, spread)
+
+
+def steady(records: list[Record]) -> NDArray[np.float64]:
+    """(records, rounds) samples in seconds, freed from drift.
 
     Schedules took turns in rounds, and a round in which the machine was slow was slow for all: each
     sample is divided by its round's median over the schedules, relative to their own.
     """
-    problem = problem_from_key(records[0].problem)
-    recorded = Space(problem, table_of([r.schedule for r in records]))
     samples = np.array([record.measurement.samples_s for record in records])
     own = np.median(samples, axis=1, keepdims=True)
-    samples /= np.median(samples / own, axis=0, keepdims=True)
-    seconds = np.median(samples, axis=1)
-    low, high = np.quantile(samples, [0.25, 0.75], axis=1)
-    spread = (high - low) / 1.35 / seconds
-    return Replay(
-        name, problem_space(problem, host, residual, recorded).candidates, seconds, spread
-    )
+    return np.asarray(samples / np.median(samples / own, axis=0, keepdims=True))
 
 
 def host_sets(clock: str = "wall", learnt: bool = False) -> dict[str, Replay]:

@@ -24,7 +24,7 @@ PROBLEMS: tuple[Problem, ...] = (
     Matmul(33, 65, 17, dtype="int8"),
     Conv2d(2, 28, 28, 64, 64, (3, 3), padding=((1, 1), (1, 1)), dtype="float32"),
 )
-FASTER = ("clock_hz", "l1_bps", "l2_bps", "l3_bps", "dram_bps")
+FASTER = ("clock_hz", "fma_share", "l1_bps", "l2_bps", "l3_bps", "dram_bps")
 
 
 def seconds(problem: Problem, schedule: HostSchedule, device: HostDevice = HOST) -> float:

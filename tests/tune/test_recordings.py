@@ -19,6 +19,7 @@ from jaxpipe.keys import problem_from_key  # noqa: E402
 from jaxpipe.model import host as host_model  # noqa: E402
 from jaxpipe.model.table import table_of  # noqa: E402
 from jaxpipe.records import Record  # noqa: E402
+from jaxpipe.tune.methods import METHODS  # noqa: E402
 
 FILES = sorted(host_sets.RECORDED.glob("host_*_exhaustive_wall.jsonl.gz"))
 SMALL = "matmul 96x128x32x128 nn float32->float32 float32"
@@ -61,6 +62,13 @@ def test_a_replay_is_of_what_was_recorded_as_its_own_cpu_is_predicted() -> None:
     assert replay.candidates.log_prior == pytest.approx(np.log(predicted))
     assert len(replay.seconds) == len(records) == 16
     assert replay.best_s == pytest.approx(min(r.measurement.median_s for r in records), rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["analytical", "bottleneck", "roller"])
+def test_every_models_order_serves_host_lists(name: str) -> None:
+    records = host_sets.host_records()["amd_f25m17_2t", SMALL]
+    candidates = host_sets.host_replay("small", records, recorded_hosts.load()["amd_f25m17_2t"])
+    assert METHODS[name].serves(candidates.candidates)
 
 
 def test_an_unknown_recorded_cpu_is_refused(
