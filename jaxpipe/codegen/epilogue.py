@@ -107,7 +107,7 @@ class Results:
         guards += [inside] if inside else []
         work = [f"{self.finish.value} x[{vector}];", *self._load(), "finish(x, row, column);"]
         body = [
-            f"const int index = v * {WARP_LANES} + lane, down = index / {across};",
+            f"const int index = v * {WARP_LANES} + lane, down = {_row_of('index', across)};",
             f"const int row = first_row + i * {ROWS} + down;",
             f"const int right = index % {across}, column = first_column + right * {vector};",
             *([f"if ({' && '.join(guards)}) {{", *indented(work), "}"] if guards else work),
@@ -142,3 +142,14 @@ class Results:
         if self.finish.accumulator == "float":
             return f"{to} = __uint_as_float({bits})"
         return f"{to} = ({self.finish.value})(int){bits}"
+
+
+def _row_of(index: str, across: int) -> str:
+    """Row of the lane at `index`, `across` lanes a row.
+
+    Rows lie 8 banks apart (`staging_layout`), and eight lanes read at once: four in each of two
+    rows. Rows 1 and 2 of every four change places, so that those two are 16 banks apart.
+    """
+    if across != 4:
+        return f"{index} / {across}"
+    return f"{index} / 16 * 4 + {index} / 4 % 2 * 2 + {index} / 8 % 2"

@@ -51,3 +51,15 @@ def test_the_conflicts_of_both_phases_add_up() -> None:
     report = check(compile_kernel(Matmul(64, 96, 96), schedule, "sm_80"), Mode()).report
     assert report.conflicts_of("operand") > 0
     assert report.bank_conflicts == report.conflicts_of("operand") + report.conflicts_of("staging")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("warp_n", [16, 32, 64])
+@pytest.mark.parametrize("split_k", [1, 2])
+def test_results_are_staged_without_conflicts(dtype: str, warp_n: int, split_k: int) -> None:
+    problem = Matmul(32, 2 * warp_n, 64, out_dtype=dtype)
+    schedule = GpuSchedule.parse(
+        f"block_n={warp_n},warps_n=1,split_k={split_k},smem_stages=2", SMALL
+    )
+    checked = check(compile_kernel(problem, schedule, "sm_80"), Mode())
+    assert (checked.report.conflicts_of("staging"), checked.report.hazards) == (0, ())
