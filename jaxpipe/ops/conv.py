@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxpipe.ops import compat, options, partition
+from jaxpipe.ops import automatic, compat, options, partition
 from jaxpipe.ops.conv_spec import ConvSpec
 from jaxpipe.ops.epilogue import Fusion
 from jaxpipe.ops.options import Options
@@ -69,7 +69,7 @@ def spec_of(convolve: Callable[..., Any], lhs: Any, rhs: Any, chosen: Options) -
 def bind(lhs: Any, rhs: Any, spec: ConvSpec) -> Any:
     """The convolution of arrays by `spec`; a replicated operand is made as varying as the other."""
     lhs, rhs = compat.same_varying(lhs, rhs)
-    return conv_p.bind(lhs, rhs, spec=spec, mark=partition.mark(lhs, rhs))
+    return conv_p.bind(lhs, rhs, spec=spec, mark=automatic.mark(lhs, rhs))
 
 
 # ------------------------------------------------------------------ type

@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, get_abstract_mesh
 
-from jaxpipe.ops import compat, options, partition
+from jaxpipe.ops import automatic, compat, options, partition
 from jaxpipe.ops.dot_spec import DotSpec
 from jaxpipe.ops.epilogue import Fusion
 from jaxpipe.ops.fold import DimensionNumbers, free_dims
@@ -54,7 +54,7 @@ def dot_general(
 def bind(lhs: Any, rhs: Any, spec: DotSpec) -> Any:
     """The product of arrays by `spec`; replicated operands are made as varying as the other."""
     lhs, rhs = compat.same_varying(lhs, rhs)
-    return dot_p.bind(lhs, rhs, spec=spec, mark=partition.mark(lhs, rhs))
+    return dot_p.bind(lhs, rhs, spec=spec, mark=automatic.mark(lhs, rhs))
 
 
 # ------------------------------------------------------------------ canonical arguments

@@ -20,7 +20,7 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from jaxpipe.errors import ProblemError
-from jaxpipe.ops import compat, epilogue, packing, partition
+from jaxpipe.ops import automatic, compat, epilogue, packing, partition
 from jaxpipe.ops import conv as convolution
 from jaxpipe.ops import dot as plain
 from jaxpipe.ops.conv_spec import ConvSpec
@@ -88,7 +88,7 @@ def bare(spec: Spec, lhs: Any, rhs: Any) -> Any:
 
 def _bind(*operands: Any, spec: Spec, fusion: Fusion) -> list[Any]:
     operands = tuple(compat.same_varying(*operands))
-    marked = partition.mark(*operands)
+    marked = automatic.mark(*operands)
     return fused_p.bind(*operands, spec=spec, fusion=fusion, mark=marked)  # type: ignore[no-any-return]
 
 
