@@ -10,7 +10,7 @@ import pytest
 
 import jaxpipe
 from jaxpipe.errors import ProblemError, ScheduleError
-from jaxpipe.explain import add_arguments, explain, run
+from jaxpipe.explain import add_arguments, explain, problem_of, run
 from jaxpipe.explain_plot import timeline
 from jaxpipe.explain_report import MEANING, lines, report
 from jaxpipe.model.loop import BOUNDS
@@ -110,6 +110,11 @@ def test_the_command_takes_every_kind_of_problem(
 ) -> None:
     assert run(parsed(*words.split())) == 0
     assert capsys.readouterr().out.startswith(words.split()[0])
+
+
+def test_a_residual_comes_before_the_activation_when_told_so() -> None:
+    words = "matmul 8 8 8 --activation relu --residual-first"
+    assert problem_of(parsed(*words.split())).epilogue.describe() == "residual_first+relu"
 
 
 def test_missing_sizes_are_named() -> None:

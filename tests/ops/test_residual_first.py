@@ -67,12 +67,15 @@ def test_values_and_the_preactivation(on, activation: str, dtype: str) -> None:
     assert_close(got, want, 48, slack)
 
 
+@pytest.mark.parametrize("implementation", ["host", "xla"])
 @pytest.mark.parametrize("activation", [None, "tanh"])
-def test_without_an_activation_or_a_residual_it_says_nothing(activation) -> None:
+def test_without_an_activation_or_a_residual_it_says_nothing(activation, implementation) -> None:
     x, w, _ = ways.operands()
-    residual = None if activation else RESIDUAL
-    plain = jaxpipe.dot(x, w, bias=BIAS, activation=activation, residual=residual)
-    np.testing.assert_array_equal(first(x, w, residual=residual, activation=activation), plain)
+    words = dict(
+        bias=BIAS, activation=activation, residual=None if activation else RESIDUAL,
+        implementation=implementation,
+    )  # fmt: skip
+    np.testing.assert_array_equal(first(x, w, **words), jaxpipe.dot(x, w, **words))
     epilogue = Epilogue(residual=not activation, activation=activation or "none")
     words = dict(residual=epilogue.residual, activation=epilogue.activation)
     assert Epilogue(**words, residual_first=True) == epilogue
