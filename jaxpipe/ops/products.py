@@ -57,8 +57,8 @@ def dot(
     lhs_scale[..., 1] (one a row of x) and rhs_scale[1, n] (one a column of w). x and w may then
     differ in dtype; the kernel writes wide sums, scales and epilogue are XLA's, and the result of
     8-bit operands is bfloat16, of wider integers float32, unless preferred_element_type says
-    otherwise. Gradients of 8-bit
-    operands are 8-bit, as JAX has it: train through `quantized_dot`.
+    otherwise. Gradients of 8-bit operands are 8-bit, as JAX has it: train through
+    `quantized_dot`.
 
     implementation None takes the best that applies and never fails; "cuda", "host", "interpret"
     or "xla" insist, and raise UnsupportedError when that one cannot serve. Raises ProblemError
@@ -80,38 +80,35 @@ def dot(
     fusion = fusion_of(bias, activation, residual, residual_first)
     if isinstance(w, Packed):
         packed = PackedSpec(spec, w.shape)
-        return fused.product(packed, fusion, x, w.data, *_extras(bias, residual))[0]
+        return fused.product(packed, fusion, x, w.data, *extras_of(bias, residual))[0]
     if is_scaled:
         factors = scales.of_result(x, w, lhs_scale, rhs_scale)
-        return _scaled(spec, fusion, x, w, factors, *_extras(bias, residual))
-    return fused.product(spec, fusion, x, w, *_extras(bias, residual))[0]
+        return _scaled(spec, fusion, x, w, factors, *extras_of(bias, residual))
+    return fused.product(spec, fusion, x, w, *extras_of(bias, residual))[0]
 
 
 def _scaled(
-    spec: DotSpec, fusion: Fusion, x: Any, w: Any, factors: Sequence[Any], *added: Any
+    spec: DotSpec, fusion: Fusion, x: Any, w: Any, factors: Sequence[Any], *extras: Any
 ) -> jax.Array:
     """Wide sums from the kernel; scales, bias, activation and residual on them; one rounding."""
-    x, w, *extras = compat.same_varying(x, w, *added)
-    sums = replace(spec, preferred_element_type=_sum_dtype(x, w))
-    shape = sums.result_type(jax.typeof(x), jax.typeof(w)).shape
-    out = jax.ShapeDtypeStruct(shape, spec.preferred_element_type or _scaled_dtype(x, w))
-    bias, residual = fusion.split(tuple(extras))
-    fused.check_epilogue(spec, fusion, jax.typeof(x), jax.typeof(w), out, bias, residual)
-    acc = fused.bare(sums, x, w)
+    acc = fused.bare(replace(spec, preferred_element_type=_sum_dtype(x, w)), x, w)
     acc = acc.astype(jnp.promote_types(jnp.float32, acc.dtype))
     for factor in factors:
         acc = acc * factor.astype(acc.dtype)
-    return epilogue.apply(acc, bias, residual, fusion, out.dtype)[0]
+    dtype = spec.preferred_element_type or _scaled_dtype(x, w)
+    return finished(x, w, acc, fusion, extras, dtype)
 
 
-def finished(x: Any, w: Any, acc: Any, fusion: Fusion, bias: Any, residual: Any) -> jax.Array:
-    """The epilogue of `acc`, wide sums of x @ w, in plain JAX: one rounding, to x's dtype."""
-    acc, *extras = compat.same_varying(acc, *_extras(bias, residual))
-    bias, residual = fusion.split(tuple(extras))
+def finished(
+    x: Any, w: Any, acc: Any, fusion: Fusion, extras: Sequence[Any], dtype: Any
+) -> jax.Array:
+    """The epilogue of `acc`, wide sums of x @ w, in plain JAX: one rounding, to `dtype`."""
+    acc, *varied = compat.same_varying(acc, *extras)
+    bias, residual = fusion.split(tuple(varied))
     spec = DotSpec(_dimension_numbers(x, w))
-    out = jax.ShapeDtypeStruct(acc.shape, x.dtype)
+    out = jax.ShapeDtypeStruct(acc.shape, dtype)
     fused.check_epilogue(spec, fusion, x, w, out, bias, residual)
-    return epilogue.apply(acc, bias, residual, fusion, x.dtype)[0]
+    return epilogue.apply(acc, bias, residual, fusion, out.dtype)[0]
 
 
 def _sum_dtype(x: Any, w: Any) -> Any:
@@ -174,7 +171,7 @@ def conv(
     )
     spec = convolution.spec_of(convolve, x, w, options.current(implementation))
     fusion = fusion_of(bias, activation, residual, residual_first)
-    return fused.product(spec, fusion, x, w, *_extras(bias, residual))[0]
+    return fused.product(spec, fusion, x, w, *extras_of(bias, residual))[0]
 
 
 def _per_dimension(name: str, value: Any, spatial: int) -> tuple[int, ...]:
@@ -199,7 +196,8 @@ def fusion_of(bias: Any, activation: str | None, residual: Any, residual_first: 
     )
 
 
-def _extras(bias: Any, residual: Any) -> list[Any]:
+def extras_of(bias: Any, residual: Any) -> list[Any]:
+    """The operands that follow lhs and rhs, as arrays."""
     return [jnp.asarray(extra) for extra in (bias, residual) if extra is not None]
 
 

@@ -44,7 +44,8 @@ def quantized_dot(
     lhs_scale, rhs_scale = map(jax.lax.stop_gradient, (lhs_scale, rhs_scale))
     sums = _sums(x, w, lhs_scale, rhs_scale, _pair(dtype), implementation)
     fusion = products.fusion_of(bias, activation, residual, residual_first)
-    return products.finished(x, w, sums, fusion, bias, residual)
+    extras = products.extras_of(bias, residual)
+    return products.finished(x, w, sums, fusion, extras, x.dtype)
 
 
 def _wide(operand: Any) -> jax.Array:
