@@ -32,7 +32,7 @@ if str(HERE.parent) not in sys.path:
 from benchmarks.figure_10 import CONV_1X1, figure_10  # noqa: E402
 from benchmarks.ranks import spearman  # noqa: E402
 from jaxpipe.keys import problem_from_key  # noqa: E402
-from jaxpipe.model import alcop, bottleneck  # noqa: E402
+from jaxpipe.model import alcop, bottleneck, host_rule  # noqa: E402
 from jaxpipe.model import host as host_model  # noqa: E402
 from jaxpipe.model.table import table_of  # noqa: E402
 from jaxpipe.problem import Problem  # noqa: E402
@@ -79,6 +79,7 @@ def best_in_k(paths: Iterable[pathlib.Path]) -> Iterator[Row]:
             "schedules": len(records), "best_s": float(seconds.min()),
             "median_s": float(np.median(seconds)), "xla_s": xla_s(records),
             "error": float(np.median([error(r) for r in records])),
+            "rule": rule_share(problem, device, records, seconds),
         }  # fmt: skip
         for name, predict in models_of(device):
             row[name] = scores(predict(problem, table, device), seconds)
@@ -129,15 +130,21 @@ def summaries(rows: list[Row]) -> Iterator[Row]:
                 yield _summary(device_name, clock, name, kept)
 
 
+def geomean(shares: list[float]) -> float | None:
+    """Geometric mean; None of nothing."""
+    return float(np.exp(np.mean(np.log(shares)))) if shares else None
+
+
 def _summary(device_name: str, clock: str, kept: str, group: list[Row]) -> Row:
     row: Row = {
         "table": "best_in_k_summary", "device": device_name, "cpu": group[0]["cpu"],
         "clock": clock, "kept": kept,
         "problems": len(group), "schedules": sum(r["schedules"] for r in group),
+        "rule": geomean([r["rule"] for r in group if r["rule"]]),
     }  # fmt: skip
     for model in ("analytical", "bottleneck"):
         shares = {k: [r[model][f"top_{k}"] for r in group] for k in TOP}
-        row[model] = {f"top_{k}": float(np.exp(np.mean(np.log(shares[k])))) for k in TOP}
+        row[model] = {f"top_{k}": geomean(shares[k]) for k in TOP}
     return row
 
 
@@ -167,6 +174,17 @@ def quiet_s(record: Record) -> float:
         return float(np.median(samples))
     quiet = baseline <= 1.25 * np.quantile(baseline, 0.25)
     return float(np.median(samples[quiet]))
+
+
+def rule_share(
+    problem: Problem, device: Device | HostDevice, records: list[Record], seconds: Floats
+) -> float | None:
+    """Best of all over the rule's pick (model/host_rule.py), where that was recorded."""
+    if not isinstance(device, HostDevice):
+        return None
+    rule = host_rule.rule(problem, device)
+    found = [s for r, s in zip(records, seconds, strict=True) if r.schedule == rule]
+    return float(seconds.min() / found[0]) if found else None
 
 
 def error(record: Record) -> float:
@@ -222,22 +240,29 @@ def _best_in_k_text(rows: list[Row]) -> Iterator[str]:
     yield "\n## Best of the first k schedules, as a share of the best of all (measured)\n"
     cpus = dict.fromkeys((r["device"], r["cpu"]) for r in measured)
     named = "; ".join(f"{device}: {cpu}" for device, cpu in cpus)
-    yield f"First 1 / 10 / 50, in per cent. {named}.\n"
-    yield "| device, problem | schedules | best | XLA | analytical | bottleneck |"
-    yield "|---|---|---|---|---|---|"
+    yield (
+        "First 1 / 10 / 50, in per cent. rule: what is chosen untuned, where it was recorded. "
+        f"{named}.\n"
+    )
+    yield "| device, problem | schedules | best | XLA | analytical | bottleneck | rule |"
+    yield "|---|---|---|---|---|---|---|"
     for r in measured:
         cells = " | ".join(_shares(r[m]) for m in ("analytical", "bottleneck"))
         xla = f"{1e3 * r['xla_s']:.3g} ms" if r["xla_s"] else ""
         yield (
             f"| {r['device']}, {r['problem']} | {r['schedules']} | {1e3 * r['best_s']:.3g} ms | "
-            f"{xla} | {cells} |"
+            f"{xla} | {cells} | {_rule(r['rule'])} |"
         )
     for r in (r for r in rows if r["table"] == "best_in_k_summary"):
         cells = " | ".join(_shares(r[m]) for m in ("analytical", "bottleneck"))
         mean = (
             f"{r['device']} ({CLOCKS[r['clock']]}), geometric mean of {r['problems']} ({r['kept']})"
         )
-        yield f"| **{mean}** | {r['schedules']} | | | {cells} |"
+        yield f"| **{mean}** | {r['schedules']} | | | {cells} | {_rule(r['rule'])} |"
+
+
+def _rule(share: float | None) -> str:
+    return f"{100 * share:.1f}" if share else ""
 
 
 def _shares(score: Row) -> str:

@@ -137,6 +137,23 @@ def host_rows() -> list[Row]:
     return host_report.latest(rows("host.jsonl"))
 
 
+def samplers_by_cpu(name: str) -> str:
+    """`samplers` of every CPU, each named, with how well its recordings are known."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows(name):
+        groups.setdefault(row["device"], []).append(row)
+    return "\n\n".join(f"{_recordings(group)}:\n\n{samplers(group)}" for group in groups.values())
+
+
+def _recordings(group: list[Row]) -> str:
+    """The CPU of sampler rows, and the standard error of a schedule's recorded time by set."""
+    device, sets = group[0]["device"], list(dict.fromkeys(r["set"] for r in group))
+    measured = [r for r in rows("model.jsonl") if r.get("device") == device and "error" in r]
+    found = {f"host_{device}_{r['problem'].split()[1]}": 100 * r["error"] for r in measured}
+    errors = ", ".join(f"{found[name]:.1f}" for name in sets)
+    return f"{group[0]['cpu']} (`{device}`; a schedule's time is known to {errors} %)"
+
+
 def samplers(of: list[Row]) -> str:
     """Mean efficiency after 10 and 50 trials, one line a method; the last row of each counts."""
     short = {r["set"]: r["set"].removeprefix(f"host_{r.get('device')}_") for r in of}
@@ -175,7 +192,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "compile_time": compile_time,
     "hopper_sass": hopper_sass,
     "gpu_programs": gpu_programs,
-    "samplers_host": lambda: samplers(rows("samplers_host.jsonl")),
+    "samplers_host": lambda: samplers_by_cpu("samplers_host.jsonl"),
+    "samplers_host_learnt": lambda: samplers_by_cpu("samplers_host_learnt.jsonl"),
     "shipped": shipped,
     "samplers_public": lambda: samplers(rows("samplers_public.jsonl")),
     "host_summary": lambda: host_report.summary(host_rows()),

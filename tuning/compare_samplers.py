@@ -50,8 +50,9 @@ def replays(names: list[str], learnt: bool) -> Iterator[tuple[str, Replay]]:
         for group, members in public.items():
             yield from ((s.name, s.load()) for s in members if name in (group, s.name))
         if name.startswith("host"):
-            recorded = host_sets.host_sets(learnt=learnt)
-            yield from ((n, r) for n, r in recorded.items() if name in host_names(n))
+            yield from host_sets.host_sets(
+                learnt=learnt, asked=lambda known, name=name: name in host_names(known)
+            ).items()
 
 
 def host_names(name: str) -> tuple[str, ...]:

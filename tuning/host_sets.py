@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import pathlib
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import recorded_hosts
@@ -64,8 +64,10 @@ def steady(records: list[Record]) -> NDArray[np.float64]:
     return np.asarray(samples / np.median(samples / own, axis=0, keepdims=True))
 
 
-def host_sets(clock: str = "wall", learnt: bool = False) -> dict[str, Replay]:
-    """Every recording by a name such as host_amd_f25m17_2t_512x768x768.
+def host_sets(
+    clock: str = "wall", learnt: bool = False, asked: Callable[[str], bool] = bool
+) -> dict[str, Replay]:
+    """Recordings by a name such as host_amd_f25m17_2t_512x768x768, of names that are `asked` for.
 
     learnt: correct each problem's prior by what the recordings of the OTHER problems teach.
     """
@@ -75,6 +77,7 @@ def host_sets(clock: str = "wall", learnt: bool = False) -> dict[str, Replay]:
             name, records, hosts[key[0]], _others(recorded, key, hosts) if learnt else None
         )
         for key, records in recorded.items()
+        if asked(set_name(key))
     }
 
 

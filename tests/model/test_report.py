@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks import model_report, ranks
+from jaxpipe.model import host_rule
+from jaxpipe.problem import Matmul
 from jaxpipe.records import Measurement, Record
 from jaxpipe.schedule import HostSchedule
 from jaxpipe.target import host_device
@@ -98,6 +100,15 @@ def test_recorded_spaces_are_read_by_device_clock_and_problem(tmp_path: Path) ->
     rows = list(model_report.best_in_k([path]))
     assert [r["table"] for r in rows] == ["best_in_k", *["best_in_k_summary"] * 2]
     assert (rows[0]["schedules"], rows[0]["clock"], rows[1]["problems"]) == (3, "cpu", 1)
+
+
+def test_the_rules_pick_is_scored_where_it_was_recorded() -> None:
+    host, problem = host_device(), Matmul(512, 768, 768, dtype="float32")
+    picks = host_rule.rule(problem, host), HostSchedule(strip=32, stages=1)
+    records = [Record(problem.key, "host", host.name, s, measured(1.0)) for s in picks]
+    share = model_report.rule_share
+    assert share(problem, host, records, np.array([2.0, 1.0])) == 0.5
+    assert share(problem, host, records[1:], np.array([1.0])) is None
 
 
 def test_blocks_in_which_the_baseline_was_disturbed_do_not_count() -> None:

@@ -90,3 +90,39 @@ def test_a_host_that_is_kept_comes_back_as_it_was(
     recorded_hosts.keep(known, "")
     assert recorded_hosts.load() == {"intel_f6m207_2t": known}
     assert recorded_hosts.about("intel_f6m207_2t") == "some words"
+
+
+SCORES = [
+    {(r["set"], r["method"]): r["mean"] for r in map(json.loads, path.read_text().splitlines())}
+    for path in (TUNING.parent / "benchmarks" / "results" / "samplers_host.jsonl",
+                 TUNING.parent / "benchmarks" / "results" / "samplers_host_learnt.jsonl")
+]  # fmt: skip
+SETS = sorted({name for name, _ in SCORES[0]})
+NOISE = 0.01
+
+
+@pytest.mark.parametrize("scores", SCORES, ids=["model", "learnt"])
+@pytest.mark.parametrize("name", SETS)
+def test_the_committed_scores_of_the_prior_sampler_are_what_is_promised(
+    name: str, scores: dict[tuple[str, str], dict[str, float]]
+) -> None:
+    prior = scores[name, "prior"]
+    assert prior["10"] >= 0.95
+    assert prior["50"] >= 0.99
+    others = [mean for (on, method), mean in scores.items() if on == name and method != "prior"]
+    assert len(others) >= 2
+    assert min(prior[k] - mean[k] for mean in others for k in ("10", "50")) >= -NOISE
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_prior_is_not_below_a_cold_process_in_the_end(name: str) -> None:
+    assert SCORES[0][name, "prior"]["50"] >= SCORES[0][name, "gp"]["50"] - NOISE / 2
+
+
+def test_both_cpus_are_scored_on_the_same_products() -> None:
+    scored = [(host_sets.device_in(name), name.rpartition("_")[2]) for name in SETS]
+    products = {product for _, product in scored}
+    assert sorted(scored) == sorted(
+        (d, p) for d in ("amd_f25m17_2t", "intel_f6m207_2t") for p in products
+    )
+    assert len(products) == 3
