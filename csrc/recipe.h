@@ -13,6 +13,15 @@
 //       1 Scalar:    kind, bits (float32: its bit pattern)
 //       2 TensorMap: role, offset bytes, dtype, rank, dims[rank], strides_bytes[rank-1],
 //                    box[rank], element_strides[rank], swizzle bytes, L2 promotion bytes
+//
+// Version 2 is for kernels of which the call brings sizes (rows, batch entries): how many there are
+// is read off the buffers. It has, in addition: after the version the count of sizes, then (role of
+// the buffer to read it off, largest value) of each; after the bytes of each buffer, which are
+// those of ones, the sizes that they are times (a mask); after the shared bytes of each launch, for
+// every size (scale, tile), grid x being times ceil(size * scale / tile), tile 0 for not; and
+//       3 Size:      number of the size, scale
+// in the place of an int32 scalar; after a tensor map's strides the masks of its dims, of its
+// strides. A size is the bytes of its buffer over those of ones and of the sizes before it.
 #ifndef JAXPIPE_RECIPE_H_
 #define JAXPIPE_RECIPE_H_
 
@@ -25,12 +34,13 @@
 
 namespace jaxpipe {
 
-inline constexpr int64_t kRecipeVersion = 1;
+inline constexpr int64_t kRecipeVersion = 1, kSizesVersion = 2;
 inline constexpr int kMaxBuffers = 8;
 inline constexpr int kMaxLaunches = 4;
 inline constexpr int kMaxParams = 24;
 inline constexpr int kMaxTensorMaps = 6;  // of one launch
 inline constexpr int kMaxRank = 5;
+inline constexpr int kMaxSizes = 2;
 
 // The order is that of BUFFER_ROLES in jaxpipe/kernel.py.
 enum class Role : int8_t { kLhs, kRhs, kBias, kResidual, kOut, kPreactivation, kWorkspace };
@@ -48,10 +58,23 @@ struct Dim3 {
   uint32_t x = 1, y = 1, z = 1;
 };
 
-// One operand or result of the call; `bytes` is what the kernel was lowered for.
+// One operand or result of the call; `bytes` is what the kernel was lowered for, of ones in the
+// place of `sizes`.
 struct BufferRecipe {
   Role role;
   size_t bytes;
+  uint32_t sizes;
+};
+
+// A size that the call brings: where it is read off, its largest value.
+struct SizeRecipe {
+  Role role;
+  uint64_t limit;
+};
+
+// grid x is times ceil(size * scale / tile); 0: it is not.
+struct GridFactor {
+  uint64_t scale, tile;
 };
 
 struct TensorMapRecipe {
@@ -63,21 +86,24 @@ struct TensorMapRecipe {
   uint32_t element_strides[kMaxRank];
   int swizzle_bytes;       // 0, 32, 64, 128
   int l2_promotion_bytes;  // 0, 64, 128, 256
+  uint32_t dim_sizes[kMaxRank], stride_sizes[kMaxRank - 1];
 };
 
 struct ParamRecipe {
-  enum class Kind : int8_t { kPointer, kScalar, kTensorMap } kind;
+  enum class Kind : int8_t { kPointer, kScalar, kTensorMap, kSize } kind;
   Role role;               // pointer, tensor map
   uint64_t offset_bytes;   // pointer, tensor map
   ScalarKind scalar_kind;  // scalar
-  uint64_t scalar_bits;    // scalar; 32-bit kinds use the low half
+  uint64_t scalar_bits;    // scalar, 32-bit kinds use the low half; size: its scale
   int tensor_map;          // tensor map: index in LaunchRecipe::tensor_maps
+  int size;                // size: index in Recipe::sizes
 };
 
 struct LaunchRecipe {
   std::string_view entry;
   Dim3 grid, block, cluster;
   uint32_t shared_bytes;
+  GridFactor factors[kMaxSizes];
   int param_count;
   ParamRecipe params[kMaxParams];
   int tensor_map_count;
@@ -86,7 +112,9 @@ struct LaunchRecipe {
 
 struct Recipe {
   std::string_view kernel, target;
-  int operand_count, result_count, launch_count;
+  int operand_count, result_count, launch_count, size_count;
+  bool is_empty;  // settled on a size of 0: there is nothing to launch
+  SizeRecipe sizes[kMaxSizes];
   BufferRecipe operands[kMaxBuffers], results[kMaxBuffers];
   LaunchRecipe launches[kMaxLaunches];
 };
@@ -97,6 +125,11 @@ size_t ParamBytes(const ParamRecipe& param);
 // Reads `count` words and the `names` that they refer to (which must outlive `*recipe`). Checks
 // everything that can be checked without buffers; the Status says which word and why.
 Status DecodeRecipe(const int64_t* words, size_t count, std::string_view names, Recipe* recipe);
+
+// Puts the sizes of a call, whose operands and results have these bytes, into a decoded recipe:
+// what is left has none. Each size must be whole and every buffer's bytes must follow from the
+// sizes.
+Status SettleSizes(const size_t* operand_bytes, const size_t* result_bytes, Recipe* recipe);
 
 // One line a launch, for tests, `explain` and bug reports.
 std::string DescribeRecipe(const Recipe& recipe);

@@ -17,7 +17,17 @@ import platform
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from jaxpipe.kernel import Kernel, Launch, Param, Pointer, Scalar, TensorMap
+from jaxpipe.kernel import (
+    Kernel,
+    Launch,
+    Param,
+    Pointer,
+    Scalar,
+    Size,
+    SizeOf,
+    TensorMap,
+    Tiles,
+)
 from jaxpipe.problem import Problem
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import Arch
@@ -27,11 +37,12 @@ PACKAGE = pathlib.Path(__file__).parent
 GENERATOR = (
     "errors.py", "settings.py", "version.py", "target.py", "problem.py", "schedule.py",
     "geometry_hopper.py", "legality_hopper.py", "legality_ampere.py", "legality.py", "kernel.py",
+    "dynamic.py",
     "ir", "transform", "codegen", "emitted.py", "compiler.py",
 )  # fmt: skip
 """What the source of a kernel depends on (tests/toolchain/test_emitted.py compares the imports)."""
-_PARAMS: dict[str, type[Pointer] | type[Scalar] | type[TensorMap]]
-_PARAMS = {p.__name__: p for p in (Pointer, Scalar, TensorMap)}
+_PARAMS: dict[str, type[Pointer] | type[Scalar] | type[TensorMap] | type[SizeOf]]
+_PARAMS = {p.__name__: p for p in (Pointer, Scalar, TensorMap, SizeOf)}
 
 
 def generator_digest(package: pathlib.Path = PACKAGE) -> str:
@@ -81,7 +92,10 @@ class EmittedKernels:
                 return None
             values = json.loads(text)
             launches = tuple(_launch(v) for v in values.pop("launches"))
-            return Kernel(problem=problem, schedule=schedule, launches=launches, **values)
+            sizes = tuple(Size(**v) for v in values.pop("sizes"))
+            return Kernel(
+                problem=problem, schedule=schedule, launches=launches, sizes=sizes, **values
+            )
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -102,8 +116,13 @@ class EmittedKernels:
 
 def _launch(values: dict[str, Any]) -> Launch:
     params: tuple[Param, ...] = tuple(_PARAMS[k](**_tuples(v)) for k, v in values.pop("params"))
-    return Launch(params=params, **_tuples(values))
+    tiles = tuple(Tiles(**v) for v in values.pop("tiles"))
+    return Launch(params=params, tiles=tiles, **_tuples(values))
 
 
 def _tuples(values: dict[str, Any]) -> dict[str, Any]:
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+    return {k: _tuple(v) for k, v in values.items()}
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(map(_tuple, value)) if isinstance(value, list) else value

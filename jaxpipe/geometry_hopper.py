@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from jaxpipe import dynamic
 from jaxpipe.problem import DTYPES, Conv2d, Problem, as_matmul
 from jaxpipe.schedule import GpuSchedule
 
@@ -269,6 +270,11 @@ class Geometry:
     def is_ragged_n(self) -> bool:
         """True when some block of some cluster reaches past the last column."""
         return self.problem.n % (self.schedule.block_n * self.schedule.cluster_n) != 0
+
+    @property
+    def rows(self) -> str:
+        """The rows of the result as C++: a number, or the parameter that a call brings."""
+        return dynamic.ROWS if dynamic.has_rows(self.problem) else str(self.problem.m)
 
     @property
     def total_tiles(self) -> int:

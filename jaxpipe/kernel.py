@@ -7,7 +7,8 @@ source text: `Kernel.key` hashes what decides the binary. It must not know the I
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from jaxpipe.problem import Problem
@@ -43,6 +44,7 @@ class TensorMap:
     dims, box and element_strides are innermost first, in elements; strides_bytes has one entry
     less than dims (the innermost dimension is dense). swizzle_bytes is 0, 32, 64 or 128. dtype is
     a name of problem.DTYPES, or "tfloat32". Elements outside read as zero and are not stored.
+    sized: (number of a dimension, name) of those that are a size of the call; their dims are 1.
     Source: CUDA driver API, Tensor Map Object Management.
     """
 
@@ -55,14 +57,49 @@ class TensorMap:
     swizzle_bytes: int = 128
     l2_promotion_bytes: int = 128
     offset_bytes: int = 0
+    sized: tuple[tuple[int, str], ...] = ()
+
+    def settled(self, values: Mapping[str, int]) -> TensorMap:
+        """The map of a call with these sizes."""
+        dims = dict(enumerate(self.dims)) | {i: values[name] for i, name in self.sized}
+        return replace(self, dims=tuple(dims.values()), sized=())
 
 
-Param = Pointer | Scalar | TensorMap
+@dataclass(frozen=True, slots=True)
+class SizeOf:
+    """An int32 parameter: size `name` of the call times `scale`."""
+
+    name: str
+    scale: int = 1
+
+
+Param = Pointer | Scalar | TensorMap | SizeOf
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A size that a call brings, 0 to `limit`: the bytes of buffer `role` over those of one."""
+
+    name: str
+    role: BufferRole
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """The grid's x is times ceil(size `name` * scale / tile)."""
+
+    name: str
+    scale: int
+    tile: int
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One grid: entry of the source, blocks, threads, dynamic shared bytes, parameters."""
+    """One grid: entry of the source, blocks, threads, dynamic shared bytes, parameters.
+
+    tiles: how the sizes of the call make the grid larger.
+    """
 
     entry: str
     grid: Dim3
@@ -70,6 +107,25 @@ class Launch:
     shared_bytes: int
     params: tuple[Param, ...]
     cluster: Dim3 = (1, 1, 1)
+    tiles: tuple[Tiles, ...] = ()
+
+    def settled(self, values: Mapping[str, int]) -> Launch:
+        """The launch of a call with these sizes."""
+        x, y, z = self.grid
+        for tiles in self.tiles:
+            x *= -(-values[tiles.name] * tiles.scale // tiles.tile)
+        params = tuple(_settled(param, values) for param in self.params)
+        return replace(self, grid=(x, y, z), params=params, tiles=())
+
+
+def _settled(param: Param, values: Mapping[str, int]) -> Param:
+    match param:
+        case SizeOf(name, scale):
+            return Scalar("int32", values[name] * scale)
+        case TensorMap():
+            return param.settled(values)
+        case _:
+            return param
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +133,8 @@ class Kernel:
     """Self-contained CUDA C++ and how it is launched, in order, on one stream.
 
     target is the exact architecture (`sm_90a`). workspace_bytes of scratch (role "workspace") are
-    needed, uninitialised; kernels that need zeros clear them in a launch of their own.
+    needed, uninitialised; kernels that need zeros clear them in a launch of their own. sizes: what
+    a call brings.
     """
 
     name: str
@@ -87,6 +144,14 @@ class Kernel:
     schedule: GpuSchedule
     launches: tuple[Launch, ...]
     workspace_bytes: int = 0
+    sizes: tuple[Size, ...] = ()
+
+    def settled(self, problem: Problem) -> Kernel:
+        """The kernel of a call whose sizes are those of `problem`: nothing is left to the call."""
+        launches = tuple(launch.settled(problem.sizes) for launch in self.launches)
+        if problem.is_empty:
+            launches = ()
+        return replace(self, problem=problem.nominal, launches=launches, sizes=())
 
     def key(self, compiler: str, flags: tuple[str, ...], version: str) -> str:
         """Hex SHA-256 over source, exact target, compiler with version, flags, our version."""

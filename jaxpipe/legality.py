@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import get_args, get_type_hints
 
+from jaxpipe.dynamic import problem_reasons, schedule_reasons
 from jaxpipe.errors import ScheduleError
 from jaxpipe.legality_ampere import ampere_reasons, ampere_warnings
 from jaxpipe.legality_hopper import hopper_reasons
@@ -23,16 +24,13 @@ TF32_BITS, FLOAT32_BITS = 10, 23  # of the mantissa, as stored
 def check(schedule: GpuSchedule, problem: Problem, arch: Arch) -> tuple[str, ...]:
     """Reasons why `schedule` cannot serve `problem` on `arch`; empty when it can."""
     found = _RULES[schedule.family](schedule, problem, arch)
-    return (*check_problem(problem), *found)
+    return (*check_problem(problem), *schedule_reasons(schedule, problem), *found)
 
 
 def check_problem(problem: Problem) -> tuple[str, ...]:
     """Reasons why no schedule of any GPU family can serve `problem`; empty when one may."""
-    if problem.dynamic:
-        return (
-            f"symbolic {', '.join(problem.dynamic)}: GPU kernels are made for one shape, export "
-            "with concrete dimensions to carry one",
-        )
+    if left := tuple(problem_reasons(problem)):
+        return left
     if problem.dtype == "float32" and problem.precision == "float32":
         return (
             f"tensor cores multiply float32 as TF32 ({TF32_BITS} of {FLOAT32_BITS} mantissa "

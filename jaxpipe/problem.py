@@ -247,6 +247,11 @@ class Matmul:
         """The same with its dynamic sizes fixed at their nominal values."""
         return replace(self, dynamic=())
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Values by the names of MATMUL_SIZES."""
+        return dict(zip(MATMUL_SIZES, (self.m, self.n, self.k, *self.batch), strict=False))
+
     # ------------------------------------------------------------------ text
     @property
     def layout(self) -> str:
@@ -329,6 +334,11 @@ class Conv2d:
     def nominal(self) -> Conv2d:
         """The same of the nominal number of images."""
         return replace(self, dynamic=())
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Values by the names of CONV2D_SIZES."""
+        return {"batch": self.batch}
 
     @property
     def m(self) -> int:

@@ -8,8 +8,9 @@ copy plans, fragments) and prints the leaves. It must not know devices or JAX.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from jaxpipe import dynamic
 from jaxpipe.codegen.copies import CopyPlan, copy_plan
 from jaxpipe.codegen.copy_text import Operand, Site, Source, matrix_setup, matrix_source
 from jaxpipe.codegen.cuda import (
@@ -84,7 +85,8 @@ def emit_ampere(
         parts += [product.instruction.wrapper(), multiply_function(product.instruction, blocks)]
     source = "\n".join([*head, *parts, *body]) + "\n"
     workspace = sum(_bytes(p) for p in main.params if p.role == "workspace")
-    return Kernel(ENTRY, source, arch.name, problem, schedule, tuple(launches), workspace)
+    sizes = dynamic.sizes(problem)
+    return Kernel(ENTRY, source, arch.name, problem, schedule, tuple(launches), workspace, sizes)
 
 
 def _bytes(buffer: Buffer) -> int:
@@ -120,7 +122,7 @@ def _device_files(body: str, problem: Problem) -> Iterator[str]:
 
 def _launch(frame: Frame, entry: str, threads: int, shared_bytes: int) -> Launch:
     params = tuple(Pointer(p.role) for p in frame.func.params if p.role is not None)
-    return Launch(entry, (frame.blocks, 1, 1), (threads, 1, 1), shared_bytes, params)
+    return Launch(entry, (frame.blocks(), 1, 1), (threads, 1, 1), shared_bytes, params)
 
 
 def _reduce_kernel(frame: Frame) -> list[str]:
@@ -154,7 +156,13 @@ class _Product:
         return self.schedule.shared_bytes(self.problem)
 
     def launch(self) -> Launch:
-        return _launch(self.frame, ENTRY, self.schedule.threads, self.shared_bytes)
+        fixed = _launch(self.frame, ENTRY, self.schedule.threads, self.shared_bytes)
+        tiles = dynamic.grid(self.problem, self.schedule.block_m)
+        left = frozenset({"m0"} if self.frame.rows else ())
+        ones = dynamic.LIMIT if "batch0" in self.problem.dynamic else 1
+        grid = (self.frame.blocks(left) // ones, 1, 1)
+        params = (*fixed.params, *dynamic.parameters(self.problem))
+        return replace(fixed, grid=grid, params=params, tiles=tiles)
 
     def kernel(self) -> list[str]:
         printer = _Printer(self)

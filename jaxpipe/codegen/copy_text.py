@@ -198,7 +198,7 @@ def matrix_setup(o: Operand) -> list[str]:
     index = plus(index, expression(offset, wide=True))
     lines = [f"const char* {r}_from = (const char*){r} + ({index}) * {o.size};"]
     if any(o.leaves_rows(site) for site in o.sites):
-        rows = const(o.source.shape[-2]) - fixed[-2]
+        rows = o.source.extent(o.source.axes[-2]) - fixed[-2]
         lines.append(f"const int {r}_rows = {expression(rows)} - {r}_row;")
     if any(o.leaves_columns(site) for site in o.sites):
         columns = const(o.source.shape[-1]) - fixed[-1]

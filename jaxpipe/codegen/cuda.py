@@ -8,15 +8,17 @@ counters. It must not know instructions.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 
 from jaxpipe.codegen.finish import CUDA_TYPES
 from jaxpipe.codegen.text import condition, indented
-from jaxpipe.ir.affine import Range
-from jaxpipe.ir.nodes import Alloc, Buffer, Counter, For, Func, If, Stmt
-from jaxpipe.ir.visit import Body, counter_range, loop_range, refined, walk, writes
+from jaxpipe.dynamic import BATCH_ROWS
+from jaxpipe.ir.affine import Range, Var
+from jaxpipe.ir.nodes import Alloc, Buffer, Counter, For, Func, If, Stmt, Store
+from jaxpipe.ir.visit import Body, counter_range, given, loop_range, refined, walk, writes
 
 Ranges = Mapping[str, Range]
 Leaf = Callable[[Stmt, Ranges], list[str]]
@@ -40,21 +42,29 @@ class Frame:
 
     @property
     def ranges(self) -> dict[str, Range]:
-        """Ranges of the variables of grid and warp loops."""
-        return {loop.var: loop_range(loop) for loop in (*self.grid, *self.warps)}
+        """Ranges of the variables of grid and warp loops, and of what the call brings."""
+        loops = {loop.var: loop_range(loop) for loop in (*self.grid, *self.warps)}
+        return given(self.func) | loops
+
+    @property
+    def rows(self) -> str:
+        """The parameter that the rows of the product are, "" for none."""
+        return next((p.rows for p in self.func.params if p.rows), "")
+
+    @property
+    def has_batch_rows(self) -> bool:
+        """True when buffers count the rows of the batch entries before."""
+        return any("rows" in p.axes for p in self.func.params)
 
     @property
     def fixed(self) -> frozenset[str]:
         """Variables that do not change inside a block."""
-        return frozenset(loop.var for loop in self.grid)
+        return frozenset({*given(self.func), *(loop.var for loop in self.grid)})
 
-    @property
-    def blocks(self) -> int:
-        """Blocks of the launch."""
-        count = 1
-        for loop in self.grid:
-            count *= loop.stop
-        return count
+    def blocks(self, without: frozenset[str] = frozenset()) -> int:
+        """Blocks of the launch, but for those along the loops named."""
+        counts = (loop.stop for loop in self.grid if loop.var not in without)
+        return math.prod(counts)
 
     @property
     def warp_counts(self) -> tuple[int, int]:
@@ -132,6 +142,7 @@ def signature(func: Func, entry: str, threads: int, blocks_per_sm: int) -> list[
     """The kernel's head; parameters in the order of the nest's."""
     written = {r.buffer for s in walk(func.body) for r in writes(s)}
     parameters = [_parameter(p, is_written=p.name in written) for p in func.params]
+    parameters += [f"int {rows}" for rows in sorted({p.rows for p in func.params if p.rows})]
     return [
         f'extern "C" __global__ void __launch_bounds__({threads}, {blocks_per_sm})',
         f"{entry}({', '.join(parameters)}) {{",
@@ -149,16 +160,23 @@ def positions(frame: Frame, raster_group: int) -> list[str]:
     Variables that can only be 0 do not occur in the nest and are not declared.
     """
     counts = {loop.var: loop.stop for loop in frame.grid}
-    rows, columns = counts["m0"], counts["n0"]
+    columns = counts["n0"]
     lines = ["const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;"]
-    divisor = rows * columns
+    rows: int | str = counts["m0"]
+    if frame.rows:
+        rows, height = "tile_rows", _tile_height(frame)
+        lines.append(f"const int tile_rows = ({frame.rows} + {height - 1}) / {height};")
+    divisor = times(rows, columns)
+    tiles, is_many = divisor, divisor != 1
     outer = [loop for loop in frame.grid if loop.var not in TILE_LOOPS and loop.stop > 1]
     for loop in reversed(outer):
         wrap = "" if loop is outer[0] else f" % {loop.stop}"
         lines.append(f"const int {loop.var} = blockIdx.x / {divisor}{wrap};")
-        divisor *= loop.stop
-    if rows * columns > 1:
-        lines.append(f"const int tile = blockIdx.x{f' % {rows * columns}' if outer else ''};")
+        divisor = times(divisor, loop.stop)
+    if frame.has_batch_rows:
+        lines.append(f"const long long {BATCH_ROWS} = (long long)b * {frame.rows};")
+    if is_many:
+        lines.append(f"const int tile = blockIdx.x{f' % {tiles}' if outer else ''};")
         lines += _tile_position(rows, columns, raster_group)
     along_m, along_n = frame.warp_counts
     if along_m > 1:
@@ -168,7 +186,22 @@ def positions(frame: Frame, raster_group: int) -> list[str]:
     return lines
 
 
-def _tile_position(rows: int, columns: int, group: int) -> list[str]:
+def _tile_height(frame: Frame) -> int:
+    """Rows of a block's tile."""
+    store = next(s for s in walk(frame.body) if isinstance(s, Store))
+    out = next(p for p in frame.func.params if p.name == store.dst.buffer)
+    coefficients = dict(store.dst.starts[out.axes.index("m")].terms)
+    return coefficients[Var("m0")]
+
+
+def times(count: int | str, factor: int) -> int | str:
+    """A count times a number, as C where it is no number."""
+    if isinstance(count, int):
+        return count * factor
+    return count if factor == 1 else f"({count} * {factor})"
+
+
+def _tile_position(rows: int | str, columns: int, group: int) -> list[str]:
     """Groups of `group` tile rows are walked column by column (their operands stay in L2)."""
     if rows == 1:
         return ["const int n0 = tile;"]
@@ -176,14 +209,14 @@ def _tile_position(rows: int, columns: int, group: int) -> list[str]:
         return ["const int m0 = tile;"]
     if group <= 1:
         return [f"const int m0 = tile / {columns}, n0 = tile % {columns};"]
-    if group >= rows:
+    if isinstance(rows, int) and group >= rows:
         return [f"const int m0 = tile % {rows}, n0 = tile / {rows};"]
     lines = [
         f"// Raster: {group} tile rows side by side.",
         f"const int group = tile / {group * columns}, inner = tile % {group * columns};",
     ]
     height = str(group)
-    if rows % group:
+    if isinstance(rows, str) or rows % group:
         lines.append(f"const int height = min({group}, {rows} - group * {group});")
         height = "height"
     return [

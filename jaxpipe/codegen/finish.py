@@ -133,7 +133,7 @@ class Finish:
 
 def inside_text(finish: Finish, ranges_hold: tuple[bool, bool]) -> str:
     """The condition that a vector lies inside the result; ranges_hold: rows, columns always do."""
-    m, n = finish.out.size("m"), finish.out.size("n")
+    m, n = finish.out.extent("m"), finish.out.extent("n")
     parts = [] if ranges_hold[0] else [f"row < {m}"]
     parts += [] if ranges_hold[1] else [f"column < {n}"]
     return " && ".join(parts)

@@ -7,6 +7,7 @@ hopper_epilogue and the device files beside this one. It must not know devices o
 
 from __future__ import annotations
 
+from jaxpipe import dynamic
 from jaxpipe.codegen.cuda import Frame, device_file, frame_of, positions, signature
 from jaxpipe.codegen.hopper_epilogue import epilogue
 from jaxpipe.codegen.hopper_instructions import wgmma_wrapper
@@ -26,7 +27,7 @@ from jaxpipe.codegen.reduce import reduce_lines
 from jaxpipe.codegen.text import indented
 from jaxpipe.geometry_hopper import Geometry, geometry
 from jaxpipe.ir.nodes import Buffer
-from jaxpipe.kernel import Kernel, Launch, Pointer, TensorMap
+from jaxpipe.kernel import Kernel, Launch, Pointer, Size, SizeOf, TensorMap
 from jaxpipe.problem import DTYPES, Problem
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import Arch
@@ -51,7 +52,7 @@ def emit_hopper(
     problem: Problem, schedule: GpuSchedule, arch: Arch, lowered: tuple[Lowered, ...]
 ) -> Kernel:
     """The kernel of specialised nests: one launch each, workspace between them."""
-    g = geometry(problem, schedule)
+    g = geometry(dynamic.bounded(problem), schedule)
     main, *rest = (launch.func for launch in lowered)
     nest = take_apart(main)
     arguments = _arguments(g, nest)
@@ -65,10 +66,16 @@ def emit_hopper(
     launches = [_launch(g, arguments), *(_reduction_launch(frame_of(func)) for func in rest)]
     files = (*DEVICE_FILES, *(REDUCE_FILES if rest else ()))
     wrapper = wgmma_wrapper(g.wgmma, g.b.tile, g.a.is_k_major, g.b.is_k_major)
-    head = [_header(g, arch), *(device_file(name) for name in files), wrapper]
+    head = [
+        _header(geometry(problem, schedule), arch),
+        *(device_file(name) for name in files),
+        wrapper,
+    ]
     parts = [*head, constants(g, "\n".join(body)), *body]
     source = "\n".join(part for part in parts if part)
-    return Kernel(ENTRY, source, arch.name, problem, schedule, tuple(launches), _workspace(g))
+    return Kernel(
+        ENTRY, source, arch.name, problem, schedule, tuple(launches), _workspace(g), _sizes(g)
+    )
 
 
 def _reduction(launch: Frame) -> str:
@@ -83,7 +90,7 @@ def _reduction(launch: Frame) -> str:
 
 def _reduction_launch(launch: Frame) -> Launch:
     params = tuple(Pointer(p.role) for p in launch.func.params if p.role is not None)
-    return Launch(REDUCE_ENTRY, (launch.blocks, 1, 1), (32 * REDUCE_WARPS, 1, 1), 0, params)
+    return Launch(REDUCE_ENTRY, (launch.blocks(), 1, 1), (32 * REDUCE_WARPS, 1, 1), 0, params)
 
 
 def _header(g: Geometry, arch: Arch) -> str:
@@ -106,7 +113,13 @@ def _arguments(g: Geometry, nest: Nest) -> tuple[Argument, ...]:
             pointers.append(_pointer(output.buffer, ""))
     # not restrict: loads that may not pass a barrier stay near their use, out of registers
     read = [_pointer(buffer, "const ", "") for buffer in operands(nest.results)]
-    return (*maps, *pointers, *read)
+    return (*maps, *pointers, *read, *_brought(g))
+
+
+def _brought(g: Geometry) -> tuple[Argument, ...]:
+    """The sizes that a call brings."""
+    names = {"m": dynamic.ROWS, "batch0": dynamic.ENTRIES}
+    return tuple(Argument(f"int {names[s]}", SizeOf(s)) for s in g.problem.dynamic)
 
 
 def _map_argument(param: TensorMap) -> Argument:
@@ -128,6 +141,13 @@ def _launch(g: Geometry, arguments: tuple[Argument, ...]) -> Launch:
         params=tuple(a.param for a in arguments),
         cluster=(g.cluster, 1, 1),
     )
+
+
+def _sizes(g: Geometry) -> tuple[Size, ...]:
+    entries = g.problem.batch_size // (dynamic.LIMIT if "batch0" in g.problem.dynamic else 1)
+    tiles_m = 1 if dynamic.has_rows(g.problem) else g.cluster_tiles_m
+    tile_m = g.schedule.block_m * g.schedule.cluster_m
+    return dynamic.walked(g.problem, tile_m, entries * tiles_m * g.cluster_tiles_n)
 
 
 def _workspace(g: Geometry) -> int:

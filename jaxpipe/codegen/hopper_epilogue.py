@@ -222,7 +222,7 @@ def _direct_store(g: Geometry, nest: Nest, output: Output, column: str, row: str
         index, inside = pixel("r")
     else:
         index = f"{row} + r"
-        inside = f"{row} + r < {g.problem.m}" if g.is_ragged_m else "true"
+        inside = f"{row} + r < {g.rows}" if g.is_ragged_m else "true"
     rows = g.panel_rows
     part = f" + i / {rows * 8} * {g.panel_columns}" if g.panel_parts > 1 else ""
     return f"""\

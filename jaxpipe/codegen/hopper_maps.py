@@ -70,7 +70,17 @@ def _map(g: Geometry, buffer: Buffer, dtype: str, box: tuple[int, int]) -> Tenso
     dims = tuple(n for n, _ in axes)
     strides = _strides(dims, tuple(s for _, s in axes[1:]), DTYPES[buffer.dtype].size_bytes)
     whole = (*box, *(1 for _ in axes[2:]))
-    return TensorMap(buffer.role, dtype, dims, strides, whole, (1,) * len(dims))
+    sized = _sized(g, buffer)
+    dims = tuple(1 if i in dict(sized) else n for i, n in enumerate(dims))
+    return TensorMap(buffer.role, dtype, dims, strides, whole, (1,) * len(dims), sized=sized)
+
+
+def _sized(g: Geometry, buffer: Buffer) -> tuple[tuple[int, str], ...]:
+    """Which dimensions of a map, innermost first, a call brings."""
+    kept = [a for a, s in zip(buffer.axes, buffer.strides, strict=True) if s > 0][::-1]
+    names = {"m": "m" if buffer.rows else "", "b0": "batch0"}
+    sizes = ((i, names.get(axis, "")) for i, axis in enumerate(kept))
+    return tuple((i, name) for i, name in sizes if name and name in g.problem.dynamic)
 
 
 def _image_map(g: Geometry, buffer: Buffer, window: Window) -> TensorMap:

@@ -8,6 +8,7 @@ cluster. Slots run on across the tiles of a block.
 
 from __future__ import annotations
 
+from jaxpipe import dynamic
 from jaxpipe.codegen.hopper_instructions import accumulator_type, wgmma_name
 from jaxpipe.codegen.hopper_maps import operand_boxes, patches_loaded, shared_by_cluster
 from jaxpipe.codegen.hopper_nest import Nest, consumer_loop
@@ -22,11 +23,15 @@ MAX_UNROLL = 8
 COPY_LAG = 2  # stages whose cp.async may be in flight before the producer waits for the oldest
 
 
-def _tile_loop(nest: Nest, body: str, first: str = "cluster", step: str = "clusters") -> str:
+def _tile_loop(
+    g: Geometry, nest: Nest, body: str, first: str = "cluster", step: str = "clusters"
+) -> str:
     names = ", ".join(("m0", "n0", *(name for name, _ in nest.outer)))
+    count = "tiles" if g.problem.dynamic else "kTiles"
+    tiles_m = ", tiles_m" if dynamic.has_rows(g.problem) else ""
     return f"""\
-for (int index = {first}; index < kTiles; index += {step}) {{
-  const auto [{names}] = tile_at(index, rank);
+for (int index = {first}; index < {count}; index += {step}) {{
+  const auto [{names}] = tile_at(index, rank{tiles_m});
 {indent(body)}}}
 """
 
@@ -70,7 +75,7 @@ mbarrier_arrive_expect_tx(filled, kAStage + kBStage);  // commit: complete when 
     return f"""\
 if (warp == 0 && elect_sync()) {{
   RingPosition<kStages> ring;
-{indent(_tile_loop(nest, _stream(g, nest, step)))}}}
+{indent(_tile_loop(g, nest, _stream(g, nest, step)))}}}
 """
 
 
@@ -141,7 +146,7 @@ if (++in_flight > {lag}) {{  // commit the oldest: its copies have landed, wgmma
     return f"""\
 RingPosition<kStages> ring, landed;
 int in_flight = 0;
-{_tile_loop(nest, _stream(g, nest, step))}cp_async_wait_group<0>();
+{_tile_loop(g, nest, _stream(g, nest, step))}cp_async_wait_group<0>();
 fence_proxy_async();
 for (; in_flight > 0; --in_flight) {{
   mbarrier_arrive(full + 8 * landed.slot);
@@ -167,7 +172,7 @@ if (warp == 0 && elect_sync()) {{
 def _lines(nest: Nest, g: Geometry, copy: Copy) -> str:
     """One copy of a chunk, line by line of 128 bytes, zeros outside."""
     op, source = _operand(g, nest, copy), nest.buffers[copy.src.buffer]
-    *_, rows, columns = source.shape
+    rows, columns = source.extent(source.axes[-2]), source.shape[-1]
     *_, ld, _ = source.strides
     row, column = (expression(start) for start in copy.src.starts[-2:])
     chunk = op.alignment_bytes if op.alignment_bytes >= 4 else 16
@@ -204,7 +209,7 @@ def consumer(g: Geometry, nest: Nest, epilogue: str) -> str:
     first, step = "cluster", "clusters"
     if g.schedule.ping_pong:
         first, step = "cluster + consumer * clusters", "2 * clusters"
-    work = (_ring_setup(g, nest) if nest.steps else "") + _tile_loop(nest, body, first, step)
+    work = (_ring_setup(g, nest) if nest.steps else "") + _tile_loop(g, nest, body, first, step)
     return f"""\
     // ---- consumers
     setmaxnreg_inc<{g.registers.consumer}>();

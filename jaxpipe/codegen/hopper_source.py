@@ -10,6 +10,7 @@ import re
 import textwrap
 from dataclasses import dataclass
 
+from jaxpipe import dynamic
 from jaxpipe.codegen.hopper_nest import Nest
 from jaxpipe.geometry_hopper import Geometry
 from jaxpipe.kernel import Param
@@ -91,6 +92,8 @@ def tile_order(g: Geometry, nest: Nest) -> str:
     m = f"m * {s.cluster_m} + rank" if s.cluster_m > 1 else "m"
     n = f"n * {s.cluster_n} + rank" if s.cluster_n > 1 else "n"
     fields = "".join(f", {name}" for name, _ in nest.outer)
+    has_rows = dynamic.has_rows(g.problem)
+    tiles_m, parameter = ("tiles_m", ", int tiles_m") if has_rows else ("kTilesM", "")
     return f"""\
 // What one block computes at a time: the grid variables of the nest.
 struct Tile {{
@@ -99,27 +102,27 @@ struct Tile {{
 
 // Tile `index`: groups of kRasterGroup tile rows, column after column inside a group, so that
 // blocks that run together share operand tiles in L2.
-__device__ __forceinline__ Tile tile_at(int index, int rank) {{
-  const int plane = index % (kTilesM * kTilesN);
+__device__ __forceinline__ Tile tile_at(int index, int rank{parameter}) {{
+  const int plane = index % ({tiles_m} * kTilesN);
   const int group = plane / (kRasterGroup * kTilesN), inner = plane % (kRasterGroup * kTilesN);
-  const int rows = min(kRasterGroup, kTilesM - group * kRasterGroup);
+  const int rows = min(kRasterGroup, {tiles_m} - group * kRasterGroup);
   const int m = group * kRasterGroup + inner % rows, n = inner / rows;
   Tile tile;
   tile.m0 = {m};
   tile.n0 = {n};
-{indent(_outer(nest))}  return tile;
+{indent(_outer(nest, tiles_m))}  return tile;
 }}
 """
 
 
-def _outer(nest: Nest) -> str:
+def _outer(nest: Nest, tiles_m: str) -> str:
     """Digits of the index above the plane, the last grid variable fastest."""
     lines, below = [], ""
     for position, (name, extent) in enumerate(reversed(nest.outer)):
         is_last = position + 1 == len(nest.outer)
         lines.append(f"tile.{name} = outer{below}{'' if is_last else f' % {extent}'};\n")
         below += f" / {extent}"
-    head = "const int outer = index / (kTilesM * kTilesN);\n" if lines else ""
+    head = f"const int outer = index / ({tiles_m} * kTilesN);\n" if lines else ""
     return head + "".join(lines)
 
 
@@ -163,7 +166,7 @@ extern "C" __global__ void {cluster}__launch_bounds__({g.schedule.threads}, 1) {
   // ---- shared memory: rings, epilogue panels, barriers
   extern __shared__ __align__(1024) unsigned char dynamic_shared[];
   const unsigned shared = ((unsigned)__cvta_generic_to_shared(dynamic_shared) + 1023u) & ~1023u;
-{ring}  const int warp = uniform_warp(), warpgroup = warp / 4;
+{ring}{_call_tiles(g)}  const int warp = uniform_warp(), warpgroup = warp / 4;
   const int rank = {rank}, cluster = blockIdx.x / kCluster, clusters = gridDim.x / kCluster;
 
   // ---- barriers: full[s] counts what fills slot s, empty[s] the warps that read it
@@ -174,6 +177,20 @@ extern "C" __global__ void {cluster}__launch_bounds__({g.schedule.threads}, 1) {
 
 {roles}{end}}}
 """
+
+
+def _call_tiles(g: Geometry) -> str:
+    """The tiles of a call that brings sizes."""
+    if not g.problem.dynamic:
+        return ""
+    height, lines, tiles_m = g.schedule.block_m * g.schedule.cluster_m, "", "kTilesM"
+    if dynamic.has_rows(g.problem):
+        lines = f"  const int tiles_m = ({dynamic.ROWS} + {height - 1}) / {height};\n"
+        tiles_m = "tiles_m"
+    batch = str(g.problem.batch_size)
+    if "batch0" in g.problem.dynamic:
+        batch = f"{g.problem.batch_size // dynamic.LIMIT} * {dynamic.ENTRIES}"
+    return lines + f"  const int tiles = {tiles_m} * kTilesN * {batch};\n"
 
 
 def _prefetches(maps: list[str]) -> str:

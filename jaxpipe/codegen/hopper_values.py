@@ -160,14 +160,14 @@ def across(g: Geometry, nest: Nest) -> str:
     if bias is None and residual is None:
         return ""
     if swapped:
-        lines = _two_lines(f"{first_of(nest, 'n')} + a_row", g.problem.n, g.is_ragged_n)
+        lines = _two_lines(f"{first_of(nest, 'n')} + a_row", str(g.problem.n), g.is_ragged_n)
     elif g.patch is not None:
         lines = []
         for i in range(2):
             index, inside = pixel(f"quarter * 16 + lane / 4 + {8 * i}")
             lines += [f"const int line{i} = {index};", f"const bool inside{i} = {inside};"]
     else:
-        lines = _two_lines(f"{first_of(nest, 'm')} + a_row", g.problem.m, g.is_ragged_m)
+        lines = _two_lines(f"{first_of(nest, 'm')} + a_row", g.rows, g.is_ragged_m)
     if bias is not None:
         lines += [
             f"const {value_type(g)} bias{i} = {_load(g, f'bias + line{i}', f'inside{i}')};"
@@ -176,7 +176,7 @@ def across(g: Geometry, nest: Nest) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _two_lines(first: str, limit: int, is_ragged: bool) -> list[str]:
+def _two_lines(first: str, limit: str, is_ragged: bool) -> list[str]:
     inside = [f"line{i} < {limit}" if is_ragged else "true" for i in range(2)]
     return [
         f"const int line0 = {first}, line1 = line0 + 8;",
@@ -238,8 +238,8 @@ def _operand_values(g: Geometry, nest: Nest, region: Region) -> tuple[list[str],
 def _bounds(g: Geometry, axis: str) -> tuple[str, str]:
     """Whether elements `column` and `column + 1` along m or n exist."""
     size, is_ragged = {
-        "m": (g.problem.m, g.is_ragged_m),
-        "n": (g.problem.n, g.is_ragged_n),
+        "m": (g.rows, g.is_ragged_m),
+        "n": (str(g.problem.n), g.is_ragged_n),
     }[axis]
     if not is_ragged:
         return "true", "true"

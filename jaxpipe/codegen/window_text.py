@@ -49,7 +49,7 @@ def _masks(o: Operand, w: Window) -> list[str]:
         f"  {target} = 0;",
         *_inside(target, "top", kh, w.dilation[0], w.height, 0),
         *_inside(target, "left", kw, w.dilation[1], w.width, kh),
-        f"  if (m >= {o.source.shape[0]}) {target} = 0;",
+        f"  if (m >= {o.source.extent('m')}) {target} = 0;",
     ]
 
 

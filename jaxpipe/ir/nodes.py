@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from jaxpipe.ir.affine import ZERO, Affine
+from jaxpipe.ir.affine import ZERO, Affine, const, var
 from jaxpipe.kernel import BufferRole
 
 Scope = Literal["global", "shared", "register", "staging"]
@@ -44,7 +44,8 @@ class Buffer:
     Global buffers have strides in elements (the last is 1) and the role of a kernel parameter;
     with a `window` they are images seen as matrices and the strides are the image's (n, h, w, c).
     Shared and register buffers have `stages` copies; `swizzle` permutes the 16-byte chunks of a
-    shared row. `align_bytes` (global) divides the address of every row.
+    shared row. `align_bytes` (global) divides the address of every row. `rows` names the parameter
+    that the extent along m is, of which the shape has the largest value; "" for none.
     """
 
     name: str
@@ -58,10 +59,15 @@ class Buffer:
     role: BufferRole | None = None
     align_bytes: int = 16
     window: Window | None = None
+    rows: str = ""
 
     def size(self, axis: str) -> int:
-        """Extent along a named axis."""
+        """Extent along a named axis, the largest where the call brings it."""
         return self.shape[self.axes.index(axis)]
+
+    def extent(self, axis: str) -> Affine:
+        """The extent along a named axis as it is in the call."""
+        return var(self.rows) if axis == "m" and self.rows else const(self.size(axis))
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from jaxpipe.ir.nodes import (
     Wait,
 )
 from jaxpipe.ir.printer import region_text, statement_text
-from jaxpipe.ir.visit import Body, children, counter_range, loop_range, refined, regions
+from jaxpipe.ir.visit import Body, children, counter_range, given, loop_range, refined, regions
 
 Stage = Literal["built", "tiled", "pipelined", "lowered"]
 
@@ -44,7 +44,7 @@ def verify(func: Func, stage: Stage) -> Func:
     condition depends on an unrolled variable.
     """
     scope = _Scope(func, stage)
-    scope.body(func.body, {})
+    scope.body(func.body, given(func))
     return func
 
 

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+from jaxpipe.dynamic import BATCH_ROWS, LIMIT
 from jaxpipe.ir.affine import Affine, Range, Var, substitute
 from jaxpipe.ir.nodes import (
     Alloc,
@@ -161,6 +162,12 @@ def with_buffer(func: Func, buffer: Buffer) -> Func:
                 return (statement,)
 
     return replace(func, body=rewrite(func.body, rule))
+
+
+def given(func: Func) -> dict[str, Range]:
+    """Ranges of what is no loop variable: the rows that a call brings, and those before a batch
+    entry's."""
+    return {name: (0, LIMIT) for p in func.params if p.rows for name in (p.rows, BATCH_ROWS)}
 
 
 def loop_range(loop: For) -> Range:

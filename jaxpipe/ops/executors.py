@@ -120,7 +120,7 @@ def _serve_gpu(
 def _call_gpu(
     compiled: CompiledKernel, executor: launch.Executor, operands: Operands, shape: Shape
 ) -> tuple[Any, ...]:
-    return launch.call(compiled, operands, executor=executor)
+    return launch.call(compiled, operands, executor=executor, shape=shape)
 
 
 def _wishes(options: Options) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from jaxpipe import _native
 from jaxpipe.errors import PtxError
-from jaxpipe.kernel import Dim3, Launch, Pointer, Scalar, TensorMap
+from jaxpipe.kernel import Dim3, Launch, Pointer, Scalar, SizeOf, TensorMap
 from jaxpipe.kernel import Param as LaunchParam
 from jaxpipe.ptx.encode import encode
 from jaxpipe.ptx.nodes import Entry, Module, Param
@@ -283,3 +283,5 @@ def _launch_argument(param: LaunchParam, buffers: Mapping[str, Buffer]) -> Argum
             return int(value)
         case TensorMap(role=role):
             return TensorMapArgument(param, buffers[role])
+        case SizeOf():
+            raise PtxError(f"{param} is left to the call: run what Kernel.settled gives")

@@ -145,9 +145,8 @@ def _sizes(problem: Problem) -> tuple[int, ...]:
     """m, n, k and the batch sizes; a convolution is one product over all pixels."""
     if isinstance(problem, Conv2d):
         return (DYNAMIC if problem.dynamic else problem.m, problem.n, problem.k, 1, 1)
-    values = {"m": problem.m, "n": problem.n, "k": problem.k}
-    values |= {f"batch{i}": size for i, size in enumerate(problem.batch)}
-    m, n, k, *batch = (DYNAMIC if x in problem.dynamic else v for x, v in values.items())
+    named = problem.sizes.items()
+    m, n, k, *batch = (DYNAMIC if name in problem.dynamic else size for name, size in named)
     return (m, n, k, *(1, 1, *batch)[-2:])
 
 

@@ -11,14 +11,16 @@ import functools
 import math
 import zlib
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxpipe import dynamic
 from jaxpipe.errors import UnsupportedError
 from jaxpipe.kernel import BufferRole, CompiledKernel
+from jaxpipe.problem import Conv2d, Problem
 from jaxpipe.ptx import embed
 from jaxpipe.runtime import recipe, targets
 from jaxpipe.runtime.reference import result_shape
@@ -37,22 +39,25 @@ def call(
     operands: Mapping[BufferRole, jax.Array],
     *,
     executor: Executor,
+    shape: tuple[Any, ...] | None = None,
 ) -> tuple[jax.Array, ...]:
     """Launch `compiled` on `operands`: `(y,)`, or `(y, preactivation)` when the epilogue saves it.
 
     operands holds lhs and rhs, and bias and residual exactly when the problem's epilogue has them;
     each is dense and row-major in its stored order (a transposed lhs is [batch..., k, m]). Results
-    have the problem's shape: [batch..., m, n], or NHWC. A problem without elements launches
-    nothing and gives an empty result. Raises UnsupportedError for operands that do not fit.
+    have the problem's shape: [batch..., m, n], or NHWC; `shape` where that is dynamic. A problem
+    without elements launches nothing and gives an empty result. Raises UnsupportedError for
+    operands that do not fit.
     """
     problem = compiled.kernel.problem
-    shape, dtype = result_shape(problem), jnp.dtype(problem.out_dtype)
+    assert shape is not None or not problem.dynamic, f"{problem} without a result shape"
+    shape, dtype = shape or result_shape(problem), jnp.dtype(problem.out_dtype)
     outputs = 1 + problem.epilogue.save_preactivation
     if problem.is_empty:
         return tuple(jnp.zeros(shape, dtype) for _ in range(outputs))
     values = _ordered(compiled, operands)
-    results = results_of(compiled)
-    attributes = attributes_of(compiled, values, executor)
+    results = results_of(compiled, shape)
+    attributes = attributes_of(compiled, values, executor, shape)
     if not targets.is_registered(TARGETS[executor]):
         raise UnsupportedError(
             f"executor {executor!r} needs FFI handler {TARGETS[executor]}, this build of the "
@@ -81,18 +86,24 @@ def _ordered(
 
 
 def attributes_of(
-    compiled: CompiledKernel, operands: Mapping[BufferRole, jax.Array], executor: Executor
+    compiled: CompiledKernel,
+    operands: Mapping[BufferRole, jax.Array],
+    executor: Executor,
+    shape: tuple[Any, ...] | None = None,
 ) -> dict[str, object]:
     """What travels in the call: recipe, names, key, and the executor's form of the kernel."""
-    sizes = tuple(recipe.Buffer(role, _bytes_of(role, value)) for role, value in operands.items())
-    attributes = _attributes(compiled, sizes, _buffers(results_of(compiled)), executor)
+    results = results_of(compiled, shape)
+    buffers = [_buffers(compiled, values, shape) for values in (operands, results)]
+    attributes = _attributes(compiled, *buffers, executor)
     return attributes | embed.attributes(compiled) if executor == "interpret" else attributes
 
 
-def results_of(compiled: CompiledKernel) -> dict[BufferRole, jax.ShapeDtypeStruct]:
+def results_of(
+    compiled: CompiledKernel, shape: tuple[Any, ...] | None = None
+) -> dict[BufferRole, jax.ShapeDtypeStruct]:
     """Results of the custom call in order: what the kernel writes, its workspace last."""
     problem = compiled.kernel.problem
-    out = jax.ShapeDtypeStruct(result_shape(problem), jnp.dtype(problem.out_dtype))
+    out = jax.ShapeDtypeStruct(shape or result_shape(problem), jnp.dtype(problem.out_dtype))
     results: dict[BufferRole, jax.ShapeDtypeStruct] = {"out": out}
     if problem.epilogue.save_preactivation:
         results["preactivation"] = out
@@ -102,17 +113,30 @@ def results_of(compiled: CompiledKernel) -> dict[BufferRole, jax.ShapeDtypeStruc
     return results
 
 
-def _bytes_of(role: str, value: jax.Array | jax.ShapeDtypeStruct) -> int:
-    if not all(isinstance(size, int) for size in value.shape):
-        raise UnsupportedError(
-            f"{role} has the symbolic shape {value.shape}: a kernel is made for one shape, "
-            "use implementation='xla' for symbolic dimensions"
-        )
-    return int(math.prod(value.shape) * value.dtype.itemsize)
+def _buffers(
+    compiled: CompiledKernel,
+    values: Mapping[BufferRole, jax.Array | jax.ShapeDtypeStruct],
+    shape: tuple[Any, ...] | None,
+) -> tuple[recipe.Buffer, ...]:
+    problem = compiled.kernel.problem
+    known = {} if shape is None else _symbolic(problem, shape)
+    found = []
+    for role, value in values.items():
+        sizes = dynamic.sizes_of(problem, role) if known else ()
+        ones = math.prod(value.shape) // math.prod(known[name] for name in sizes)
+        if not isinstance(ones, int):
+            raise UnsupportedError(
+                f"{role} has the symbolic shape {value.shape}, the kernel takes a multiple of "
+                f"{' * '.join(sizes) or 'nothing symbolic'}: use implementation='xla'"
+            )
+        found.append(recipe.Buffer(role, ones * value.dtype.itemsize, sizes))
+    return tuple(found)
 
 
-def _buffers(results: Mapping[BufferRole, jax.ShapeDtypeStruct]) -> tuple[recipe.Buffer, ...]:
-    return tuple(recipe.Buffer(role, _bytes_of(role, s)) for role, s in results.items())
+def _symbolic(problem: Problem, shape: tuple[Any, ...]) -> dict[str, Any]:
+    """The dynamic sizes of a problem as they are in its result's shape."""
+    first = "batch" if isinstance(problem, Conv2d) else "batch0"
+    return {first: shape[0], "m": shape[-2]} if problem.dynamic else {}
 
 
 @functools.lru_cache(maxsize=512)

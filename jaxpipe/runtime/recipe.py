@@ -20,12 +20,14 @@ from jaxpipe.kernel import (
     Param,
     Pointer,
     Scalar,
+    SizeOf,
     TensorMap,
 )
 
-VERSION = 1
+VERSION, SIZES_VERSION = 1, 2
 # csrc/recipe.h decodes into arrays of these sizes.
 MAX_BUFFERS, MAX_LAUNCHES, MAX_PARAMS, MAX_TENSOR_MAPS, MAX_RANK = 8, 4, 24, 6, 5
+MAX_SIZES = 2
 
 ROLE_WORD: dict[BufferRole, int] = {role: word for word, role in enumerate(BUFFER_ROLES)}
 SCALAR_WORD = {"int32": 0, "int64": 1, "float32": 2}
@@ -44,10 +46,12 @@ TENSOR_DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """One operand or result of the custom call: its role and its size in bytes."""
+    """One operand or result of the custom call: its role and its size in bytes, of ones in the
+    place of the kernel's `sizes` that it is times."""
 
     role: BufferRole
     size_bytes: int
+    sizes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,35 +69,54 @@ def encode(kernel: Kernel, operands: Sequence[Buffer], results: Sequence[Buffer]
     launcher decodes.
     """
     _check_limits(kernel, operands, results)
-    words = [VERSION, *_buffers(operands), *_buffers(results), len(kernel.launches)]
+    sizes = tuple(size.name for size in kernel.sizes)
+    words = [SIZES_VERSION, len(sizes)] if sizes else [VERSION]
+    for size in kernel.sizes:
+        words += (ROLE_WORD[size.role], size.limit)
+    words += [*_buffers(operands, sizes), *_buffers(results, sizes), len(kernel.launches)]
     for launch in kernel.launches:
-        words += _launch(launch)
+        words += _launch(launch, sizes)
     lines = (kernel.name, kernel.target, *(launch.entry for launch in kernel.launches))
     assert not any("\n" in line for line in lines), lines
     return Recipe(tuple(words), "\n".join(lines))
 
 
-def _buffers(buffers: Sequence[Buffer]) -> Iterator[int]:
+Names = tuple[str, ...]
+
+
+def _buffers(buffers: Sequence[Buffer], sizes: Names) -> Iterator[int]:
     yield len(buffers)
     for buffer in buffers:
         yield from (ROLE_WORD[buffer.role], buffer.size_bytes)
+        assert set(buffer.sizes) <= set(sizes), (buffer, sizes)
+        yield from [_mask(buffer.sizes, sizes)] if sizes else []
 
 
-def _launch(launch: Launch) -> Iterator[int]:
+def _mask(held: Names, sizes: Names) -> int:
+    return sum(1 << i for i, name in enumerate(sizes) if name in held)
+
+
+def _launch(launch: Launch, sizes: Names) -> Iterator[int]:
     yield from (*launch.grid, *launch.block, *launch.cluster)
-    yield from (launch.shared_bytes, len(launch.params))
+    yield launch.shared_bytes
+    tiles = {t.name: (t.scale, t.tile) for t in launch.tiles}
+    for name in sizes:
+        yield from tiles.get(name, (1, 0))
+    yield len(launch.params)
     for param in launch.params:
-        yield from _param(param)
+        yield from _param(param, sizes)
 
 
-def _param(param: Param) -> tuple[int, ...]:
+def _param(param: Param, sizes: Names) -> tuple[int, ...]:
     match param:
         case Pointer(role, offset_bytes):
             return (0, ROLE_WORD[role], offset_bytes)
         case Scalar(kind, value):
             return (1, SCALAR_WORD[kind], _bits(kind, value))
         case TensorMap():
-            return (2, *_tensor_map(param))
+            return (2, *_tensor_map(param, sizes))
+        case SizeOf(name, scale):
+            return (3, sizes.index(name), scale)
         case _:
             raise AssertionError(f"no words for parameter {param!r}")
 
@@ -106,7 +129,9 @@ def _bits(kind: str, value: int | float) -> int:
     return int(value)
 
 
-def _tensor_map(tensor: TensorMap) -> tuple[int, ...]:
+def _tensor_map(tensor: TensorMap, sizes: Names) -> tuple[int, ...]:
+    sized, rank = dict(tensor.sized), len(tensor.dims)
+    masks = [_mask((sized[i],), sizes) if i in sized else 0 for i in range(rank)]
     return (
         ROLE_WORD[tensor.role],
         tensor.offset_bytes,
@@ -114,6 +139,7 @@ def _tensor_map(tensor: TensorMap) -> tuple[int, ...]:
         len(tensor.dims),
         *tensor.dims,
         *tensor.strides_bytes,
+        *([*masks, *(0,) * (rank - 1)] if sizes else ()),
         *tensor.box,
         *tensor.element_strides,
         tensor.swizzle_bytes,
@@ -126,6 +152,7 @@ def _check_limits(kernel: Kernel, operands: Sequence[Buffer], results: Sequence[
         ("operands", len(operands), MAX_BUFFERS),
         ("results", len(results), MAX_BUFFERS),
         ("launches", len(kernel.launches), MAX_LAUNCHES),
+        ("sizes", len(kernel.sizes), MAX_SIZES),
     ]
     for launch in kernel.launches:
         maps = [p for p in launch.params if isinstance(p, TensorMap)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from jaxpipe import dynamic
 from jaxpipe.ir.affine import ZERO, Affine, var
 from jaxpipe.ir.nodes import (
     Alloc,
@@ -26,7 +27,7 @@ from jaxpipe.ir.nodes import (
 from jaxpipe.kernel import BufferRole
 from jaxpipe.problem import DTYPES, Conv2d, Epilogue, Layout, Matmul, Problem, as_matmul
 
-BATCH_AXES = ("b0", "b1")
+BATCH_AXES = ("b0", "b1", "rows")  # rows: of the batch entries before, where m is dynamic
 
 
 def build(problem: Problem) -> Func:
@@ -37,7 +38,10 @@ def build(problem: Problem) -> Func:
       mma acc += lhs[b] @ rhs[b]
       map scaled = acc * alpha ; map biased = scaled + bias ; ...
       store out[b] <- last
+
+    Dynamic sizes are at their largest value, and the buffers name the parameter for rows.
     """
+    problem = dynamic.bounded(problem)
     match problem:
         case Matmul():
             return _nest(problem, _matmul_operands(problem), problem.batch)
@@ -59,6 +63,8 @@ def whole(buffer: Buffer, batch: tuple[int, ...] = ()) -> Region:
 
 def _batch_index(axis: str, batch: tuple[int, ...]) -> Affine:
     """The index along b0 or b1 of the flat batch index b (b1 is the faster one)."""
+    if axis == "rows":
+        return var(dynamic.BATCH_ROWS)
     if len(batch) == 1:
         return var("b")
     return var("b") // batch[1] if axis == "b0" else var("b") % batch[1]
@@ -88,21 +94,35 @@ def _operand(
 ) -> Buffer:
     if layout.transposed:
         axes, shape = (axes[1], axes[0]), (shape[1], shape[0])
+    rows = _rows(problem) if role == "lhs" else ""
+    batch, batch_axes = problem.batch, _batch_axes(problem.batch)
+    if rows and batch and not layout.batch_strides:
+        batch, batch_axes, batch_strides = _by_rows(ld)
     row_steps = (*batch_strides, ld) if shape[0] > 1 else batch_strides
     return Buffer(
         name=role,
         scope="global",
         dtype=problem.dtype,
-        axes=(*_batch_axes(problem.batch), *axes),
-        shape=(*problem.batch, *shape),
+        axes=(*batch_axes, *axes),
+        shape=(*batch, *shape),
         strides=(*batch_strides, ld, 1),
         role=role,
         align_bytes=_alignment(problem.dtype, row_steps),
+        rows=rows,
     )
+
+
+def _rows(problem: Problem) -> str:
+    return dynamic.ROWS if dynamic.has_rows(problem) else ""
 
 
 def _batch_axes(batch: tuple[int, ...]) -> tuple[str, ...]:
     return BATCH_AXES[: len(batch)]
+
+
+def _by_rows(ld: int) -> tuple[tuple[int, ...], tuple[str, ...], tuple[int, ...]]:
+    """Shape, axes and strides of the batch of a dense buffer whose rows are dynamic."""
+    return (dynamic.LIMIT,), ("rows",), (ld,)
 
 
 def _alignment(dtype: str, row_steps: tuple[int, ...]) -> int:
@@ -121,7 +141,7 @@ def _conv_operands(problem: Conv2d) -> tuple[Buffer, Buffer]:
     lhs = Buffer(
         "lhs", "global", problem.dtype, ("m", "kh", "kw", "k"), (problem.m, kh, kw, c),
         strides=image_strides, role="lhs", window=window,
-        align_bytes=_alignment(problem.dtype, (c,)),
+        align_bytes=_alignment(problem.dtype, (c,)), rows=_rows(problem),
     )  # fmt: skip
     rhs = Buffer(
         "rhs", "global", problem.dtype, ("kh", "kw", "k", "n"), (kh, kw, c, n),
@@ -171,7 +191,7 @@ def _rounded(
 
 def result_buffers(problem: Problem, batch: tuple[int, ...]) -> dict[str, Buffer]:
     """The global buffers of the epilogue, in the order of kernel.BUFFER_ROLES."""
-    epilogue, m, n = problem.epilogue, problem.m, problem.n
+    epilogue, m, n, rows = problem.epilogue, problem.m, problem.n, _rows(problem)
     found: dict[str, Buffer] = {}
     if epilogue.bias != "none":
         axis, size = ("n", n) if epilogue.bias == "column" else ("m", m)
@@ -179,20 +199,25 @@ def result_buffers(problem: Problem, batch: tuple[int, ...]) -> dict[str, Buffer
             "bias", "global", problem.bias_dtype, (axis,), (size,), strides=(1,), role="bias"
         )
     if epilogue.residual:
-        found["residual"] = dense("residual", problem.out_dtype, batch, m, n)
-    found["out"] = dense("out", problem.out_dtype, batch, m, n)
+        found["residual"] = dense("residual", problem.out_dtype, batch, m, n, rows)
+    found["out"] = dense("out", problem.out_dtype, batch, m, n, rows)
     if epilogue.save_preactivation:
-        found["preactivation"] = dense("preactivation", problem.out_dtype, batch, m, n)
+        found["preactivation"] = dense("preactivation", problem.out_dtype, batch, m, n, rows)
     return found
 
 
-def dense(role: BufferRole, dtype: str, batch: tuple[int, ...], m: int, n: int) -> Buffer:
-    """A dense row-major global buffer [*batch, m, n]."""
-    shape = (*batch, m, n)
+def dense(
+    role: BufferRole, dtype: str, batch: tuple[int, ...], m: int, n: int, rows: str = ""
+) -> Buffer:
+    """A dense row-major global buffer [*batch, m, n]; rows: the parameter that m is."""
+    shape, axes = (*batch, m, n), _batch_axes(batch)
     strides = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+    if rows and batch:
+        outer, axes, steps = _by_rows(n)
+        shape, strides = (*outer, m, n), (*steps, n, 1)
     return Buffer(
-        role, "global", dtype, (*_batch_axes(batch), "m", "n"), shape,
-        strides=strides, role=role, align_bytes=_alignment(dtype, (n,)),
+        role, "global", dtype, (*axes, "m", "n"), shape,
+        strides=strides, role=role, align_bytes=_alignment(dtype, (n,)), rows=rows,
     )  # fmt: skip
 
 

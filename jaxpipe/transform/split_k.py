@@ -63,7 +63,8 @@ def split_k(func: Func, splits: int, size: int) -> tuple[Func, Func]:
 
 
 def _workspace(acc: Buffer, batch: tuple[int, ...], splits: int) -> Buffer:
-    one = dense("workspace", acc.dtype, batch, *acc.shape)
+    m, n = acc.shape
+    one = dense("workspace", acc.dtype, batch, m, n)
     entry = 1
     for size in one.shape:
         entry *= size

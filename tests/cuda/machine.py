@@ -11,7 +11,7 @@ import zlib
 from dataclasses import dataclass, replace
 
 from jaxpipe import _native
-from jaxpipe.kernel import CompiledKernel, Kernel, Launch, Pointer, Scalar, TensorMap
+from jaxpipe.kernel import CompiledKernel, Kernel, Launch, Pointer, Scalar, Size, TensorMap
 from jaxpipe.problem import Matmul
 from jaxpipe.runtime import recipe
 from jaxpipe.runtime.recipe import Buffer
@@ -53,7 +53,7 @@ SCALARS = (Scalar("int32", -3), Scalar("int64", 1 << 40), Scalar("float32", 0.5)
 PARAMS = (TENSOR, Pointer("out", 64), *SCALARS)
 MAIN = Launch("main", (4, 2, 1), (128, 1, 1), 100_000, PARAMS, (2, 1, 1))
 FINISH = Launch("finish", (8, 1, 1), (256, 1, 1), 0, (Pointer("workspace"), Pointer("out")))
-PARAM_BYTES = {"main": (128, 8, 4, 8, 4), "finish": (8, 8)}
+PARAM_BYTES = {"main": (128, 8, 4, 8, 4), "finish": (8, 8), "sized": (128, 8, 4)}
 
 
 @dataclass(frozen=True)
@@ -61,26 +61,28 @@ class Call:
     """One custom call: its kernel's launches, its buffers, what its binary is for."""
 
     launches: tuple[Launch, ...] = (MAIN, FINISH)
-    operands: tuple[tuple[str, int], ...] = (("lhs", 16384), ("rhs", 8192))
-    results: tuple[tuple[str, int], ...] = (("out", 16384), ("workspace", 256))
+    operands: tuple[tuple, ...] = (("lhs", 16384), ("rhs", 8192))
+    results: tuple[tuple, ...] = (("out", 16384), ("workspace", 256))
     target: str = "sm_90a"
     image_target: str = ""
     entries: tuple[str, ...] = ("main", "finish")
     key: str = "key"
+    sizes: tuple[Size, ...] = ()
 
     def attributes(self) -> tuple[recipe.Recipe, bytes]:
-        operands = [Buffer(role, size) for role, size in self.operands]
-        results = [Buffer(role, size) for role, size in self.results]
+        operands = [Buffer(*operand) for operand in self.operands]
+        results = [Buffer(*result) for result in self.results]
         kernel = Kernel(
-            "matmul_test", "", self.target, Matmul(128, 64, 64), GpuSchedule(), self.launches, 256
-        )
+            "matmul_test", "", self.target, Matmul(128, 64, 64), GpuSchedule(), self.launches, 256,
+            self.sizes,
+        )  # fmt: skip
         lines = [f"{e} {' '.join(map(str, PARAM_BYTES[e]))}" for e in self.entries]
         image = "\n".join([self.image_target or self.target, *lines]) + "\n"
         return recipe.encode(kernel, operands, results), zlib.compress(image.encode())
 
 
 def addresses(buffers, base: int) -> list[tuple[int, int]]:
-    return [(base + 0x1000 * i, size) for i, (_, size) in enumerate(buffers)]
+    return [(base + 0x1000 * i, buffer[1]) for i, buffer in enumerate(buffers)]
 
 
 def handler(stage: int) -> int:
@@ -136,6 +138,16 @@ def run_once(call: Call, device: int = 0, **execute) -> tuple[list[tuple[int, st
         invoke(EXECUTE, call, stream_, **execute),
     ]
     assert _STATE["cuda"].fake_current_contexts() == 0, "a context stayed current"
+    return answers, log()
+
+
+def run_several(
+    call: Call, calls: list[tuple[list, list]]
+) -> tuple[list[tuple[int, str]], list[str]]:
+    """One program executed on each pair of operands and results: answers, and the driver's log."""
+    stream_ = stream(0)
+    answers = [invoke(INITIALIZE, call, stream_)]
+    answers += [invoke(EXECUTE, call, stream_, args, rets) for args, rets in calls]
     return answers, log()
 
 

@@ -61,8 +61,8 @@ def spec(*dims):
     return jax.ShapeDtypeStruct(dims, jnp.bfloat16)
 
 
-def exported(rows, *platforms: str) -> export.Exported:
-    with jaxpipe.options(target="h200"):
+def exported(rows, *platforms: str, target: str = "h200") -> export.Exported:
+    with jaxpipe.options(target=target):
         return export.export(
             jax.jit(layer), platforms=platforms, disabled_checks=jaxpipe.EXPORT_CHECKS
         )(spec(rows, 128), spec(128, 256), spec(256))
@@ -107,14 +107,27 @@ def test_a_program_for_both_platforms_carries_both_kernels_and_runs_the_right_on
     np.testing.assert_array_equal(run(*arguments), jax.jit(layer)(*arguments))
 
 
-def test_a_symbolic_batch_for_a_gpu_is_xlas_product_and_counted() -> None:
-    """A kernel is made for one shape: tails are peeled and copies chosen by divisibility."""
+@pytest.mark.parametrize("target", ["a100", "h200"])
+def test_a_symbolic_batch_for_a_gpu_carries_one_kernel(target: str) -> None:
     (rows,) = export.symbolic_shape("rows")
     with jaxpipe.coverage() as ledger:
-        program = exported(rows, "cuda")
+        program = exported(rows, "cuda", target=target)
+    assert program.mlir_module().count(f"@{TARGET}") == 1
+    assert (ledger.taken, ledger.total) == (1, 1)
+    assert "dynamic:m" in next(site.problem for site, _ in ledger.rows())
+
+
+@pytest.mark.parametrize("dims", [("b, 64", "64, n"), ("8, k", "k, 32")], ids="; ".join)
+def test_symbolic_columns_and_terms_for_a_gpu_are_xlas_and_counted(dims: tuple[str, str]) -> None:
+    x, w = export.symbolic_args_specs((spec(8, 64), spec(64, 32)), [*dims])
+    with jaxpipe.options(target="h200"), jaxpipe.coverage() as ledger:
+        program = export.export(
+            jax.jit(lambda x, w: jaxpipe.dot(x, w)), platforms=("cuda",),
+            disabled_checks=jaxpipe.EXPORT_CHECKS,
+        )(x, w)  # fmt: skip
     assert TARGET not in program.mlir_module()
     assert ledger.taken == 0 < ledger.total
-    assert "symbolic" in next(iter(ledger.left))
+    assert "on GPUs the rows of lhs" in next(iter(ledger.left))
 
 
 def test_a_symbolic_batch_for_both_platforms_is_right_on_any(tmp_path) -> None:

@@ -1,12 +1,13 @@
 """The words that carry a launch: what Python writes, csrc/recipe.cc reads."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from jaxpipe import _native
 from jaxpipe.errors import UnsupportedError
-from jaxpipe.kernel import Kernel, Launch, Pointer, Scalar, TensorMap
+from jaxpipe.kernel import Kernel, Launch, Pointer, Scalar, Size, SizeOf, TensorMap, Tiles
 from jaxpipe.problem import Matmul
 from jaxpipe.runtime import recipe
 from jaxpipe.runtime.recipe import Buffer
@@ -65,6 +66,29 @@ def test_a_truncated_recipe_is_refused(cut: int) -> None:
         _native.describe_recipe(list(encoded.words[:cut]), encoded.names)
 
 
+SIZED = recipe.encode(
+    replace(
+        kernel(
+            launch(replace(TENSOR, sized=((1, "m"),)), SizeOf("m", 3), tiles=(Tiles("m", 3, 32),))
+        ),
+        sizes=(Size("m", "out", 1000),),
+    ),
+    (Buffer("lhs", 128, ("m",)), Buffer("rhs", 8192)),
+    (Buffer("out", 128, ("m",)),),
+)
+
+
+def test_sizes_that_a_call_brings_are_read() -> None:
+    assert SIZED.words[:4] == (2, 1, recipe.ROLE_WORD["out"], 1000)
+    assert "(map lhs, size 0 * 3)" in describe(SIZED)
+
+
+@pytest.mark.parametrize("cut", range(1, len(SIZED.words)))
+def test_a_truncated_recipe_with_sizes_is_refused(cut: int) -> None:
+    with pytest.raises(ValueError, match=r"recipe ends at word"):
+        _native.describe_recipe(list(SIZED.words[:cut]), SIZED.names)
+
+
 def test_trailing_words_are_refused() -> None:
     encoded = encode(launch())
     with pytest.raises(ValueError, match="1 words too many"):
@@ -73,7 +97,7 @@ def test_trailing_words_are_refused() -> None:
 
 def test_an_old_version_names_both_versions() -> None:
     encoded = encode(launch())
-    with pytest.raises(ValueError, match="recipe version 0, this jaxpipe reads version 1"):
+    with pytest.raises(ValueError, match="recipe version 0, this jaxpipe reads versions 1 and 2"):
         _native.describe_recipe([0, *encoded.words[1:]], encoded.names)
 
 
