@@ -210,6 +210,25 @@ def test_the_bits_are_those_of_the_static_kernel(name: str, sizes: dict[str, int
         np.testing.assert_array_equal(got.view(np.uint8), want.view(np.uint8))
 
 
+MAPPED = [name for name in CASES if name.startswith("wgmma") and "threads" not in name]
+
+
+@pytest.mark.parametrize("name", MAPPED)
+def test_tensor_maps_are_those_of_the_static_kernel(name: str) -> None:
+    problem, schedule, calls = CASES[name]
+    concrete = at(problem, calls[-1])
+    ours = compiler.emit_kernel(problem, schedule, SM_90A).settled(concrete)
+    theirs = compiler.emit_kernel(concrete.nominal, schedule, SM_90A)
+    count = len(theirs.launches[0].params)
+    assert ours.launches[0].params[:count] == theirs.launches[0].params
+
+
+def test_a_grid_that_walks_takes_as_many_tiles_as_its_index_holds() -> None:
+    kernel = compiler.emit_kernel(Matmul(512, 64000, 64, dynamic=ROWS), WGMMA, SM_90A)
+    (size,) = kernel.sizes
+    assert -(-size.limit // WGMMA.block_m) * 1000 < 2**30
+
+
 def test_the_source_depends_on_the_nominal_size_in_its_heading_only() -> None:
     sources = [
         compiler.emit_kernel(Matmul(m, 40, 72, dynamic=ROWS), SCHEDULE, SM_80).source
