@@ -24,6 +24,12 @@ COMPARED = [
 LEAST = 1.01
 
 
+@pytest.fixture(autouse=True)
+def _nobodys_own_records(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAXPIPE_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("JAXPIPE_TUNED", raising=False)
+
+
 def comparison(record: Record) -> dict:
     """The row that says that `record` ships."""
     (row,) = [
