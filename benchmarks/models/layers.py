@@ -33,6 +33,7 @@ class Linear(nn.Module):
             x,
             kernel,
             bias=bias.astype(x.dtype),
+            dtype=x.dtype,
             activation=self.activation,
             residual=residual,
         )
@@ -41,8 +42,7 @@ class Linear(nn.Module):
         if self.has_variable("packed", "kernel"):
             return self.get_variable("packed", "kernel")
         shape = (x.shape[-1], self.features)
-        kernel = self.param("kernel", nn.initializers.normal(0.02), shape, jnp.float32)
-        return kernel.astype(x.dtype)
+        return self.param("kernel", nn.initializers.normal(0.02), shape, jnp.float32)
 
 
 def init_on_images(model: nn.Module, size: int, seed: int) -> Any:

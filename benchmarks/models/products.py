@@ -44,10 +44,12 @@ def _xla_dot(
     bias: jax.Array | None = None,
     activation: str | None = None,
     residual: jax.Array | None = None,
+    dtype: Any = None,
     **kwargs: Any,
 ) -> jax.Array:
     """What a Flax user writes without jaxpipe: XLA fuses what it can."""
-    return _epilogue(jnp.dot(x, w, **kwargs), bias, activation, residual)
+    product = jnp.dot(x, w if dtype is None else w.astype(dtype), **kwargs)
+    return _epilogue(product, bias, activation, residual)
 
 
 def _xla_conv(

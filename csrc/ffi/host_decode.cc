@@ -57,7 +57,8 @@ enum Field : size_t {
   kPadLeft,
   kDilationH,
   kDilationW,
-  kPackedCols,  // columns of a panel of a packed rhs, 0: rhs is not packed
+  kPackedCols,   // columns of a panel of a packed rhs, 0: rhs is not packed
+  kPackedTerms,  // its rows in a word
   kNumFields,
 };
 
@@ -161,17 +162,21 @@ Status FillPackedRhs(const int64_t* c, HostCall* call) {
   const HostBuffer& buffer = call->operands[1];
   host::Gemm& gemm = call->gemm;
   const int64_t cols = call->kernels->panel_cols;
-  const bool is_pair = buffer.dtype == host::DType::kBF16 && call->kernels->has_bf16;
-  if (c[kPackedCols] != cols || (buffer.dtype != host::DType::kF32 && !is_pair)) {
+  const int64_t terms = buffer.dtype == host::DType::kBF16 && call->kernels->has_bf16 ? 2 : 1;
+  if (static_cast<int>(buffer.dtype) >= host::kNumFloatTypes) {
+    return InvalidArgument(
+        "jaxpipe_host_gemm: packed weights must be float32, bfloat16 or float16");
+  }
+  if (c[kPackedCols] != cols || c[kPackedTerms] != terms) {
     return InvalidArgument("jaxpipe_host_gemm: the weights were packed for panels of " +
-                           std::to_string(c[kPackedCols]) + " columns on another CPU; the " +
+                           std::to_string(c[kPackedCols]) + " columns and " +
+                           std::to_string(c[kPackedTerms]) + " rows a word on another CPU; the " +
                            call->kernels->isa + " kernels here take " + std::to_string(cols) +
-                           (is_pair || buffer.dtype == host::DType::kF32 ? "" : " of float32") +
+                           " and " + std::to_string(terms) +
                            ": call jaxpipe.prepack on the machine that runs the program");
   }
-  const int64_t per_word = is_pair ? 2 : 1;
   const int64_t elements =
-      (gemm.n + cols - 1) / cols * cols * ((gemm.k + per_word - 1) / per_word) * per_word;
+      (gemm.n + cols - 1) / cols * cols * ((gemm.k + terms - 1) / terms) * terms;
   if (buffer.elements != elements) {
     return Mismatch("the packed weights' size", buffer.elements, elements);
   }

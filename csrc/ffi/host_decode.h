@@ -14,7 +14,7 @@
 
 namespace jaxpipe {
 
-inline constexpr int64_t kHostConfigVersion = 2;
+inline constexpr int64_t kHostConfigVersion = 3;
 
 struct HostBuffer {
   void* data = nullptr;

@@ -59,6 +59,30 @@ struct S8Pairs21 : Source<1, 2, 1> {
   }
 };
 
+// float32 rounded to a type of 16 bits on the way.
+struct RoundedBF16 : Source<4, 1, 1> {
+  static Simd::V Vector(const CopyArgs& args, int64_t r, int64_t c) {
+    alignas(64) uint16_t half[Simd::kLanes];
+    Simd::StoreBF16(half, F32Source::Vector(args, r, c));
+    return Simd::LoadBF16(half);
+  }
+};
+struct RoundedF16 : Source<4, 1, 1> {
+  static Simd::V Vector(const CopyArgs& args, int64_t r, int64_t c) {
+    alignas(64) uint16_t half[Simd::kLanes];
+    Simd::StoreF16(half, F32Source::Vector(args, r, c));
+    return Simd::LoadF16(half);
+  }
+};
+struct RoundedPairs21 : Source<4, 2, 1> {
+  static Simd::V Vector(const CopyArgs& args, int64_t r, int64_t c) {
+    alignas(64) uint16_t even[Simd::kLanes], odd[Simd::kLanes];
+    Simd::StoreBF16(even, F32Source::Vector(args, 2 * r, c));
+    Simd::StoreBF16(odd, F32Source::Vector(args, 2 * r + 1, c));
+    return Simd::AsFloats(Simd::PairU16(even, odd));
+  }
+};
+
 // kLanes words that start at word (r, c), `count` of them inside; the rest, and halves of words
 // that lie outside the source, are zero. Goes through a zeroed copy of the source's corner.
 template <class S, int kElementBytes>
@@ -174,6 +198,11 @@ inline void FillCopies(Kernels* table) {
   FillFloatCopies<F16Source, 2>(table, DType::kF16);
   FillPairCopies<U16Pairs12, U16Pairs21, 2>(table, WordKind::kBF16, DType::kBF16);
   FillPairCopies<S8Pairs12, S8Pairs21, 1>(table, WordKind::kS16, DType::kS8);
+  CopyFn(&widened)[kNumFloatTypes] = table->rhs_rounded[static_cast<int>(WordKind::kF32)];
+  widened[static_cast<int>(DType::kBF16)] = &CopyStraight<RoundedBF16, 4>;
+  widened[static_cast<int>(DType::kF16)] = &CopyStraight<RoundedF16, 4>;
+  CopyFn(&pairs)[kNumFloatTypes] = table->rhs_rounded[static_cast<int>(WordKind::kBF16)];
+  pairs[static_cast<int>(DType::kBF16)] = &CopyStraight<RoundedPairs21, 4>;
 }
 
 }  // namespace

@@ -46,9 +46,7 @@ class Call {
   int64_t PanelBytes(int64_t k) const {
     return CeilDiv(k, p_.per_word) * p_.kernels->panel_cols * 4;
   }
-  int64_t RhsBatchBytes() const {
-    return p_.gemm.is_rhs_packed ? 0 : p_.panels * PanelBytes(p_.gemm.k);
-  }
+  int64_t RhsBatchBytes() const { return p_.panels_given ? 0 : p_.panels * PanelBytes(p_.gemm.k); }
 
   void RunItem(int phase, int64_t index);
   Item ItemAt(int64_t index) const;
@@ -82,7 +80,7 @@ Status Call::Run(TaskPool* pool) {
     lhs_ = Bytes(ThreadScratch(ScratchSlot::kLhs, p_.batches * LhsBatchBytes()));
     preparation += LhsChunks();
   }
-  if (p_.gemm.is_rhs_packed) {
+  if (p_.panels_given) {
     rhs_ = Bytes(p_.gemm.rhs.data);
   } else if (p_.shared_rhs) {
     rhs_ = packed_ = Bytes(ThreadScratch(ScratchSlot::kRhs, p_.batches * RhsBatchBytes()));
@@ -262,7 +260,7 @@ void Call::AskForNextPanel(const Item& item, int64_t kb, int64_t t, int64_t tile
   const Gemm& gemm = p_.gemm;
   const int64_t next = n + p_.kernels->panel_cols;
   if (p_.shared_rhs || p_.schedule.order != Order::kPanel || next >= gemm.n) return;
-  if (gemm.rhs.col_stride != 1) return;
+  if (gemm.rhs.col_stride != 1 || gemm.is_rhs_packed) return;
   const int64_t row_bytes = gemm.rhs.row_stride * SizeOf(gemm.rhs.dtype);
   const int64_t k0 = kb * p_.block_k;
   const int64_t first = k0 + args->k * t / tiles, last = k0 + args->k * (t + 1) / tiles;
@@ -335,7 +333,12 @@ Status Validate(const Gemm& gemm) {
                              " elements: one of them must be 1");
     }
   }
-  if (gemm.lhs.dtype != gemm.rhs.dtype) return InvalidArgument("operands differ in dtype");
+  if (gemm.lhs.dtype != gemm.rhs.dtype && !IsRounded(gemm)) {
+    return InvalidArgument("operands differ in dtype");
+  }
+  if (IsRounded(gemm) && (gemm.rhs.col_stride != 1 || gemm.is_rhs_packed)) {
+    return InvalidArgument("a rhs that is rounded must have rows of stride 1 and come unpacked");
+  }
   const bool integer = gemm.lhs.dtype == DType::kS8;
   if (integer != (gemm.out_dtype == DType::kS32) || gemm.lhs.dtype == DType::kS32) {
     return InvalidArgument(

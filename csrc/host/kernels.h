@@ -104,6 +104,7 @@ struct Kernels {
   CopyFn lhs_transposed[kNumWordKinds][4] = {};  // src [k][m] -> dst [m][words]
   CopyFn rhs_rows[kNumWordKinds][4] = {};        // src [k][n] -> dst [words][n]
   CopyFn rhs_transposed[kNumWordKinds][4] = {};  // src [n][k] -> dst [words][n]
+  CopyFn rhs_rounded[kNumWordKinds][kNumFloatTypes] = {};  // [kind][to]: float32, rounded
   StreamFn stream[kNumWordKinds][kNumFloatTypes][kMaxStreamRows + 1] = {};
   EpilogueFn epilogue[kNumFloatTypes][kNumActivations] = {};
   // float32 multiply-adds in flight for `iterations` rounds; returns flops done.

@@ -26,6 +26,18 @@ CopyFn Pick(const Plan& plan, const Operand& operand, const CopyFn (&straight)[k
   return (operand.col_stride == 1 ? straight : transposed)[kind][dtype];
 }
 
+// Rows k0..k1 of the panel at column n, which lie one after another in rhs's own dtype.
+void WidenPanel(const Plan& plan, int64_t n, int64_t k0, int64_t k1, char* dst) {
+  const DType dtype = plan.gemm.rhs.dtype;
+  CopyArgs args;
+  args.src = static_cast<const char*>(plan.gemm.rhs.data) +
+             (n * plan.gemm.k + k0 * plan.kernels->panel_cols) * SizeOf(dtype);
+  args.src_row = args.dst_row = args.cols = plan.kernels->panel_cols;
+  args.rows = k1 - k0;
+  args.dst = dst;
+  plan.kernels->rhs_rows[static_cast<int>(plan.kind)][static_cast<int>(dtype)](args);
+}
+
 }  // namespace
 
 const char* ElementAt(const Gemm& gemm, const Operand& operand, int64_t batch, int64_t row,
@@ -62,13 +74,19 @@ void CopyLhsColumns(const Plan& plan, const LhsRect& rect, char* dst) {
 
 void PackPanel(const Plan& plan, int64_t batch, int64_t n, int64_t k0, int64_t k1, char* dst) {
   const Operand& rhs = plan.gemm.rhs;
-  const int64_t panel = plan.kernels->panel_cols, cols = std::min(panel, plan.gemm.n - n);
+  const Kernels& kernels = *plan.kernels;
+  const int64_t panel = kernels.panel_cols, cols = std::min(panel, plan.gemm.n - n);
+  if (plan.gemm.is_rhs_packed) return WidenPanel(plan, n, k0, k1, dst);
   CopyArgs args = Source(plan, rhs, batch, k0, n, k1 - k0, cols);
   args.dst = dst;
   args.dst_row = panel;
   args.prefetch_rows = plan.schedule.prefetch_rows;
   if (cols < panel) std::memset(dst, 0, CeilDiv(k1 - k0, plan.per_word) * panel * 4);
-  Pick(plan, rhs, plan.kernels->rhs_rows, plan.kernels->rhs_transposed)(args);
+  if (IsRounded(plan.gemm)) {
+    return kernels.rhs_rounded[static_cast<int>(plan.kind)][static_cast<int>(plan.gemm.lhs.dtype)](
+        args);
+  }
+  Pick(plan, rhs, kernels.rhs_rows, kernels.rhs_transposed)(args);
 }
 
 }  // namespace jaxpipe::host

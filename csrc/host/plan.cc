@@ -28,22 +28,23 @@ void FoldBatches(Gemm* gemm) {
   }
 }
 
-bool NativeWords(const Plan& plan) {
-  const DType dtype = plan.gemm.lhs.dtype;
-  return (plan.kind == WordKind::kF32 && dtype == DType::kF32) ||
-         (plan.kind == WordKind::kBF16 && dtype == DType::kBF16);
+bool NativeWords(WordKind kind, DType dtype) {
+  return (kind == WordKind::kF32 && dtype == DType::kF32) ||
+         (kind == WordKind::kBF16 && dtype == DType::kBF16);
 }
 
 bool CanStream(const Plan& plan) {
   const Gemm& gemm = plan.gemm;
-  return !gemm.is_rhs_packed && gemm.rhs.col_stride == 1 && gemm.m <= plan.kernels->stream_rows &&
-         plan.kind != WordKind::kS16 && gemm.image == nullptr;
+  return !gemm.is_rhs_packed && !IsRounded(gemm) && gemm.rhs.col_stride == 1 &&
+         gemm.m <= plan.kernels->stream_rows && plan.kind != WordKind::kS16 &&
+         gemm.image == nullptr;
 }
 
 void PlanLhs(Plan* plan) {
   const Gemm& gemm = plan->gemm;
   plan->words = CeilDiv(gemm.k, plan->per_word);
-  bool readable = NativeWords(*plan) && gemm.lhs.col_stride == 1 && gemm.image == nullptr;
+  bool readable =
+      NativeWords(plan->kind, gemm.lhs.dtype) && gemm.lhs.col_stride == 1 && gemm.image == nullptr;
   if (plan->stream) readable = readable && gemm.m == 1 && gemm.k % plan->per_word == 0;
   if (readable && !plan->schedule.copy_lhs) {
     plan->lhs_mode = LhsMode::kDirect;
@@ -93,7 +94,8 @@ Plan MakePlan(const Gemm& gemm, const Schedule& schedule, const Kernels& kernels
   plan.kind = KindOf(gemm.lhs.dtype, kernels);
   plan.per_word = plan.kind == WordKind::kF32 ? 1 : 2;
   plan.stream = schedule.path == Path::kStream && CanStream(plan);
-  plan.shared_rhs = gemm.is_rhs_packed || (!plan.stream && schedule.pack == PackWhere::kShared);
+  plan.panels_given = gemm.is_rhs_packed && NativeWords(plan.kind, gemm.rhs.dtype);
+  plan.shared_rhs = plan.panels_given || (!plan.stream && schedule.pack == PackWhere::kShared);
   const bool raw_sums = plan.kind == WordKind::kS16 || gemm.out_dtype == DType::kF32;
   plan.direct_out = raw_sums && gemm.epilogue.IsIdentity();
   plan.tile_rows =

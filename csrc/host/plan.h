@@ -27,8 +27,9 @@ struct Plan {
   int64_t per_word = 1;  // k of one word
   bool stream = false;
   LhsMode lhs_mode = LhsMode::kDirect;
-  bool shared_rhs = false;  // panels packed once for the whole call (phase 0), or by the caller
-  bool direct_out = false;  // sums are the result: kernels store into it
+  bool panels_given = false;  // rhs comes as words in panels
+  bool shared_rhs = false;    // panels packed once for the whole call (phase 0), or by the caller
+  bool direct_out = false;    // sums are the result: kernels store into it
   int64_t batches = 1;
   int64_t tile_rows = 1;
   int64_t block_m = 0, block_k = 0, strip = 0;

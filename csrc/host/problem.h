@@ -54,19 +54,28 @@ struct Image {
   int64_t dilation_h = 1, dilation_w = 1;
 };
 
+// rhs.dtype may be float32 where lhs.dtype has 16 bits: rhs is rounded to lhs.dtype as it is
+// packed.
 struct Gemm {
   int64_t batch[2] = {1, 1};
   int64_t m = 0, n = 0, k = 0;
   Operand lhs;                   // [m, k]; only data and dtype count where `image` is set
   const Image* image = nullptr;  // lhs is a convolution's image
   Operand rhs;                   // [k, n]
-  // rhs.data is what PackPanel makes of the whole rhs, panel after panel, the same for every batch
-  // entry: [panel][step][column] words of the kernels that run this.
+  // rhs.data is the whole rhs in panels, the same for every batch entry: [panel][step][column]
+  // words of the kernels that run this, or, where those widen rhs.dtype, its elements in that
+  // order.
   bool is_rhs_packed = false;
   void* out = nullptr;
   DType out_dtype = DType::kF32;
   Epilogue epilogue;
 };
+
+// True when rhs is rounded as it is packed.
+inline bool IsRounded(const Gemm& gemm) {
+  const bool is_narrow = gemm.lhs.dtype == DType::kBF16 || gemm.lhs.dtype == DType::kF16;
+  return is_narrow && gemm.rhs.dtype == DType::kF32;
+}
 
 }  // namespace jaxpipe::host
 

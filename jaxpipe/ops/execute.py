@@ -140,7 +140,7 @@ def _prepare(plan: Plan, lhs: Any, rhs: Any, bias: Any, residual: Any) -> dict[B
     """Operands by role, as the kernel wants them; conversions here are XLA's and can fuse."""
     operands: dict[BufferRole, Any] = {
         "lhs": plan.lhs(lhs.astype(plan.dtypes.operand)),
-        "rhs": plan.rhs(rhs.astype(plan.dtypes.operand)),
+        "rhs": plan.rhs(rhs if plan.is_rhs_rounded else rhs.astype(plan.dtypes.operand)),
     }
     if bias is not None:
         operands["bias"] = bias.reshape(-1)

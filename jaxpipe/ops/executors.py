@@ -100,7 +100,7 @@ def _able_gpu(options: Options, devices: Devices) -> Abilities:
 
 
 def _able_host(options: Options, devices: Devices) -> Abilities:
-    return Abilities(has_patches=True, has_packed=True)
+    return Abilities(has_patches=True, has_packed=True, has_rounding=True)
 
 
 def _serve_gpu(

@@ -27,12 +27,13 @@ from jaxpipe.ops.conv_spec import ConvSpec
 from jaxpipe.ops.dot_spec import DotSpec
 from jaxpipe.ops.epilogue import Fusion
 from jaxpipe.ops.packed_spec import PackedSpec
+from jaxpipe.ops.rounded_spec import RoundedSpec
 from jaxpipe.ops.specs import Spec
 
 
 def product(spec: Spec, fusion: Fusion, lhs: Any, rhs: Any, *extras: Any) -> list[Any]:
     """[y] or [y, pre-activation] of arrays; checks the shapes of bias and residual."""
-    if fusion.is_identity and not isinstance(spec, PackedSpec):
+    if fusion.is_identity and not isinstance(spec, PackedSpec | RoundedSpec):
         return [bare(spec, lhs, rhs)]
     lhs, rhs, *varied = compat.same_varying(lhs, rhs, *extras)
     bias, residual = fusion.split(tuple(varied))
@@ -84,6 +85,8 @@ def bare(spec: Spec, lhs: Any, rhs: Any) -> Any:
             return convolution.bind(lhs, rhs, spec)
         case PackedSpec():
             return plain.bind(lhs, packing.unpack(rhs, spec.shape), spec.dense)
+        case RoundedSpec():
+            return plain.bind(lhs, rhs.astype(spec.dtype), spec.dense)
 
 
 def _bind(*operands: Any, spec: Spec, fusion: Fusion) -> list[Any]:
@@ -189,8 +192,8 @@ def _transpose(
 
 
 def _product_cotangents(g: Any, lhs: Any, rhs: Any, spec: Spec) -> list[Any]:
-    if isinstance(spec, PackedSpec):
-        return _packed_cotangents(g, lhs, rhs, spec)
+    if isinstance(spec, PackedSpec | RoundedSpec):
+        return _prepared_cotangents(g, lhs, rhs, spec)
     module: Any = plain if isinstance(spec, DotSpec) else convolution
     if compat.is_linear_operand(lhs):
         return [module.transpose_lhs(g, lhs, rhs, spec=spec, mark=None), None]
@@ -199,7 +202,8 @@ def _product_cotangents(g: Any, lhs: Any, rhs: Any, spec: Spec) -> list[Any]:
     return [None, None]
 
 
-def _packed_cotangents(g: Any, lhs: Any, rhs: Any, spec: Spec) -> list[Any]:
+def _prepared_cotangents(g: Any, lhs: Any, rhs: Any, spec: Spec) -> list[Any]:
+    """Through what is done to rhs before the product, too."""
     if compat.is_linear_operand(lhs):
         of_lhs = jax.linear_transpose(lambda x: bare(spec, x, rhs), lhs.aval)
         return [of_lhs(g)[0], None]

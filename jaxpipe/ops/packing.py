@@ -72,8 +72,8 @@ export.register_pytree_node_serialization(
 def prepack(w: Any) -> Packed:
     """Weight w [k, n] for `jaxpipe.dot(x, prepack(w))`, rearranged once instead of in every call.
 
-    The result has the same bits as with w. w is float32, or bfloat16 where the CPU multiplies it
-    natively (AVX512-BF16); n is padded to whole panels (32 columns on AVX-512). Works on arrays and
+    The result has the same bits as with w. w is float32, bfloat16 or float16; n is padded to whole
+    panels (32 columns on AVX-512). Works on arrays and
     on traced values. Gradients, other platforms and other CPUs' packings unpack first; a serialised
     program refuses to run on a CPU with other panels. Raises UnsupportedError for what has no
     packed form here, ProblemError for what is no matrix.
@@ -84,8 +84,8 @@ def prepack(w: Any) -> Packed:
     terms = words()[1].get(w.dtype.name)
     if terms is None:
         raise UnsupportedError(
-            f"prepack of {w.dtype.name}: the {host_device().isa} kernels read "
-            f"{' and '.join(words()[1])} as stored; pass the weight as it is"
+            f"prepack of {w.dtype.name}: the {host_device().isa} kernels read packed "
+            f"{', '.join(words()[1])}; pass the weight as it is"
         )
     return Packed(_pack(w, words()[0], terms), w.shape)
 
@@ -94,7 +94,8 @@ def prepack(w: Any) -> Packed:
 def words() -> tuple[int, dict[str, int]]:
     """(columns of a panel, rows of a word by dtype) of this CPU's kernels."""
     kernels = host_device().kernels
-    return kernels.panel_cols, {"float32": 1} | ({"bfloat16": 2} if kernels.has_bf16 else {})
+    pairs = 2 if kernels.has_bf16 else 1
+    return kernels.panel_cols, {"float32": 1, "bfloat16": pairs, "float16": 1}
 
 
 def is_native(packed: Any) -> bool:

@@ -52,12 +52,14 @@ class Dtypes:
 class Abilities:
     """What an executor's kernels have: TensorFloat-32 products; products of 8-bit floats (else
     they widen to bfloat16); memory to spare for image patches (a filter's gradient copies each
-    pixel once a filter tap); reading what `prepack` makes."""
+    pixel once a filter tap); reading what `prepack` makes; rounding a float32 weight to the 16 bits
+    of the other operand while it is packed."""
 
     has_tf32: bool = False
     has_fp8: bool = False
     has_patches: bool = False
     has_packed: bool = False
+    has_rounding: bool = False
 
 
 def as_is(x: Any) -> Any:
@@ -72,6 +74,7 @@ class Plan:
     lhs and rhs turn an operand into what the kernel reads; XLA does that, and may fuse it. shape:
     the kernel's result, which is symbolic where the problem is dynamic.
     is_packed: rhs is read as `jaxpipe.prepack` lays it, whatever the problem's layout says.
+    is_rhs_rounded: rhs stays float32, the kernel rounds it to the problem's dtype.
     """
 
     problem: Problem
@@ -80,6 +83,7 @@ class Plan:
     lhs: Callable[[Any], Any] = as_is
     rhs: Callable[[Any], Any] = as_is
     is_packed: bool = False
+    is_rhs_rounded: bool = False
 
 
 def dtypes(lhs: Any, rhs: Any, out: Any, fusion: Fusion, able: Abilities) -> Dtypes:

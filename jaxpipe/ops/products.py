@@ -25,6 +25,7 @@ from jaxpipe.ops.epilogue import Fusion
 from jaxpipe.ops.options import Implementation
 from jaxpipe.ops.packed_spec import PackedSpec
 from jaxpipe.ops.packing import Packed
+from jaxpipe.ops.rounded_spec import ROUNDED, RoundedSpec
 
 
 def dot(
@@ -39,6 +40,7 @@ def dot(
     rhs_scale: Any = None,
     precision: Any = None,
     preferred_element_type: Any = None,
+    dtype: Any = None,
     implementation: Implementation | None = None,
 ) -> jax.Array:
     """`activation(x @ w + bias) + residual` in one kernel; with residual_first
@@ -48,8 +50,9 @@ def dot(
     [*x.shape[:-1], *w.shape[:-2], n]. A matrix w may come as `prepack(w)`. bias has w's shape
     without k, residual the result's shape.
     activation is None, "relu", "gelu" (same as "gelu_tanh"), "gelu_erf", "silu" or "tanh".
-    x and w are promoted as in jnp; the result has their dtype unless preferred_element_type says
-    otherwise. Sums, bias, activation and residual are float32 for narrower types; the one
+    x and w are promoted as in jnp, or converted to dtype, as Flax layers are told it (a float32 w
+    is then rounded to 16 bits by the CPU's kernels themselves, without a copy); the result has
+    their dtype unless preferred_element_type says otherwise. Sums, bias, activation and residual are float32 for narrower types; the one
     rounding is the final store.
 
     lhs_scale and rhs_scale are for quantised operands (8-bit floats, int8), as in
@@ -65,9 +68,14 @@ def dot(
     for shapes that do not fit and for an unknown activation.
     """
     is_scaled = lhs_scale is not None or rhs_scale is not None
-    x, w = scales.operands(x, w) if is_scaled else _promoted(x, w)
+    if is_scaled and dtype is not None:
+        raise ProblemError(
+            f"dot to dtype {plain.canonical_dtype(dtype)} with scales: quantised operands stay as "
+            "they are; pass preferred_element_type"
+        )
+    x, w = scales.operands(x, w) if is_scaled else _promoted(x, w, dtype)
     chosen = options.current(implementation)
-    if not is_scaled:
+    if not is_scaled and x.dtype == w.dtype:
         w = constants.weight(x, w, chosen)
     preferred = preferred_element_type
     spec = DotSpec(
@@ -84,7 +92,8 @@ def dot(
     if is_scaled:
         factors = scales.of_result(x, w, lhs_scale, rhs_scale)
         return _scaled(spec, fusion, x, w, factors, *extras_of(bias, residual))
-    return fused.product(spec, fusion, x, w, *extras_of(bias, residual))[0]
+    rounded = spec if x.dtype == w.dtype else RoundedSpec(spec, x.dtype.name)
+    return fused.product(rounded, fusion, x, w, *extras_of(bias, residual))[0]
 
 
 def _scaled(
@@ -201,10 +210,14 @@ def extras_of(bias: Any, residual: Any) -> list[Any]:
     return [jnp.asarray(extra) for extra in (bias, residual) if extra is not None]
 
 
-def _promoted(x: Any, w: Any) -> tuple[Any, Any]:
+def _promoted(x: Any, w: Any, given: Any) -> tuple[Any, Any]:
+    """Both of one dtype, except a float32 w that RoundedSpec takes as it is."""
     if isinstance(w, Packed):
-        return packing.operand_for(x, w), w
-    return _common(x, w)
+        return packing.operand_for(x if given is None else jnp.asarray(x).astype(given), w), w
+    x, w = jnp.asarray(x), jnp.asarray(w)
+    dtype = jnp.result_type(x, w) if given is None else plain.canonical_dtype(given)
+    is_rounded = dtype.name in ROUNDED and w.dtype == jnp.float32
+    return x.astype(dtype), w if is_rounded else w.astype(dtype)
 
 
 def _common(x: Any, w: Any) -> tuple[jax.Array, jax.Array]:

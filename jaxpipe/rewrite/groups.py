@@ -6,9 +6,10 @@ In: a graph, one of its products. Out: a `Group`. The chain that is looked for i
     product -> scale by a number -> + bias and + residual -> activation    (in residual networks)
     product -> scale by a number -> times an activation's derivative       (in gradients)
 
-with casts between floating-point types anywhere. A step joins only when its value has no other
-use. The pre-activation alone may have others: the kernel then writes it as a second result. The
-whole chain is summed and computed in float32 and rounded once, to the type of its last value.
+with casts between floating-point types anywhere, and before it a float32 weight that is rounded
+for this product alone. A step joins only when its value has no other use. The pre-activation alone
+may have others: the kernel then writes it as a second result. The whole chain is summed and
+computed in float32 and rounded once, to the type of its last value.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpipe.ops import compat
+from jaxpipe.ops.dot_spec import DotSpec
 from jaxpipe.ops.epilogue import Fusion
+from jaxpipe.ops.rounded_spec import ROUNDED, RoundedSpec
 from jaxpipe.ops.specs import Spec
 from jaxpipe.rewrite.activations import find_activation
 from jaxpipe.rewrite.graph import Atom, Constant, Graph, Op, Value, descends_from
@@ -33,7 +36,8 @@ ADDS = ("add", "add_any")
 class Group:
     """A product with its epilogue: operands, what it computes, the values that it stands for.
 
-    result is the chain's last value; preactivation is None unless something else needs it.
+    result is the chain's last value; preactivation is None unless something else needs it; weight
+    is what rhs is rounded from, if it is.
     """
 
     op: Op
@@ -43,6 +47,7 @@ class Group:
     bias: Value | None = None
     residual: Value | None = None
     preactivation: Value | None = None
+    weight: Value | None = None
     steps: list[str] = field(default_factory=list)
     stopped: str = ""
 
@@ -50,20 +55,23 @@ class Group:
     def operands(self) -> list[Atom]:
         """lhs, rhs and the fused operands."""
         extras = [x for x in (self.bias, self.residual) if x is not None]
-        return [*self.op.ins[:2], *extras]
+        lhs, rhs = self.op.ins[:2]
+        return [lhs, self.weight or rhs, *extras]
 
     @property
     def final_spec(self) -> Spec:
         """The spec whose result has the type of the chain's last value."""
-        wanted = np.dtype(self.result.aval.dtype)
-        if wanted == np.dtype(self.op.outs[0].aval.dtype):
-            return self.spec
-        return replace(self.spec, preferred_element_type=wanted)
+        wanted, spec = np.dtype(self.result.aval.dtype), self.spec
+        if wanted != np.dtype(self.op.outs[0].aval.dtype):
+            spec = replace(spec, preferred_element_type=wanted)
+        if self.weight is None or not isinstance(spec, DotSpec):
+            return spec
+        return RoundedSpec(spec, np.dtype(self.op.ins[1].aval.dtype).name)
 
 
 def grow(graph: Graph, op: Op, spec: Spec, claimed: set[int]) -> Group:
     """The longest chain after product `op`; `claimed` holds operations that other groups took."""
-    group = Group(op, spec, Fusion(), op.outs[0])
+    group = Group(op, spec, Fusion(), op.outs[0], weight=_rounded_from(op, spec))
     if np.dtype(op.outs[0].aval.dtype).name not in FUSED_DTYPES:
         group.stopped = f"a {op.outs[0].aval.dtype} result takes no epilogue"
         return group
@@ -75,6 +83,22 @@ def grow(graph: Graph, op: Op, spec: Spec, claimed: set[int]) -> Group:
         _cast(graph, group, claimed)
     _drop_widening_end(group, claimed)
     return group
+
+
+def _rounded_from(op: Op, spec: Spec) -> Value | None:
+    """The float32 value that rhs is rounded from for this product alone, to lhs's 16-bit type."""
+    lhs, rhs = op.ins[:2]
+    if not isinstance(rhs, Value) or rhs.producer is None:
+        return None
+    if not isinstance(spec, DotSpec) or spec.out_sharding is not None:
+        return None
+    narrow = np.dtype(rhs.aval.dtype)
+    alone = len(rhs.users) == 1 and not rhs.is_output and rhs.producer.name == "convert_element_type"
+    if not alone or narrow.name not in ROUNDED or narrow != np.dtype(lhs.aval.dtype):
+        return None
+    source = rhs.producer.ins[0]
+    is_wide = isinstance(source, Value) and np.dtype(source.aval.dtype) == np.float32
+    return source if is_wide and isinstance(source, Value) else None
 
 
 def _only_user(group: Group, claimed: set[int]) -> Op | None:

@@ -23,7 +23,7 @@ from jaxpipe.runtime import targets
 from jaxpipe.schedule import HostSchedule
 from jaxpipe.target import host_device
 
-CONFIG_VERSION = 2
+CONFIG_VERSION = 3
 FLOATS = ("float32", "bfloat16", "float16")
 _BIAS_KINDS = ("none", "column", "row")
 _ISAS = ("auto", "portable", "avx2", "avx512", "avx512_bf16")
@@ -65,10 +65,11 @@ def call(
 
     lhs, rhs: arrays of any shape whose memory, in row-major order, is what problem.lhs and
     problem.rhs describe (a Conv2d: NHWC image, HWIO filter, dense). bias: n or m elements;
-    residual: as the result. is_packed: rhs is packed for this CPU's kernels, [panels, steps,
-    columns, terms] (ops/packing.py). Results have shape problem.batch + (m, n), or NHWC; of a
-    dynamic problem it is given, and a lhs with a dynamic k ends with its stored rows and columns.
-    Traceable on platform cpu; raises UnsupportedError, ScheduleError.
+    residual: as the result. A rhs of float32 in a product of 16 bits is rounded while it is packed.
+    is_packed: rhs is packed for this CPU's kernels, [panels, steps, columns, terms]
+    (ops/packing.py). Results have shape problem.batch + (m, n), or NHWC; of a dynamic problem it is
+    given, and a lhs with a dynamic k ends with its stored rows and columns. Traceable on platform
+    cpu; raises UnsupportedError, ScheduleError.
     """
     if reason := unsupported_reason(problem):
         raise UnsupportedError(f"{problem}: {reason}; use implementation='xla'")
@@ -78,8 +79,8 @@ def call(
     out = jax.ShapeDtypeStruct(shape or _out_shape(problem), np.dtype(problem.out_dtype))
     outs = [out, out] if problem.epilogue.save_preactivation else [out]
     operands = [lhs, rhs, *(x for x in (bias, residual) if x is not None)]
-    packed_cols = rhs.shape[2] if is_packed else 0
-    config = np.array(encode(problem, schedule, thread_cap(), packed_cols), np.int64)
+    packing = (rhs.shape[2], rhs.shape[3]) if is_packed else (0, 0)
+    config = np.array(encode(problem, schedule, thread_cap(), packing), np.int64)
     results = jax.ffi.ffi_call("jaxpipe_host_gemm", outs)(*operands, config=config)
     return tuple(results)
 
@@ -102,10 +103,12 @@ def capped_threads(schedule: HostSchedule, cap: int) -> int:
     return min((t for t in (schedule.threads, cap) if t), default=0)
 
 
-def encode(problem: Problem, schedule: HostSchedule, cap: int, packed_cols: int = 0) -> list[int]:
+def encode(
+    problem: Problem, schedule: HostSchedule, cap: int, packing: tuple[int, int] = (0, 0)
+) -> list[int]:
     """The numbers that csrc/ffi/host_decode.cc reads, in its order.
 
-    `cap` bounds the threads; packed_cols: columns of a panel of a packed rhs.
+    `cap` bounds the threads; packing: columns of a panel of a packed rhs, rows of a word.
     """
     epilogue = problem.epilogue
     return [
@@ -125,7 +128,7 @@ def encode(problem: Problem, schedule: HostSchedule, cap: int, packed_cols: int 
         *(schedule.stages, schedule.prefetch_rows, int(schedule.copy_lhs)),
         capped_threads(schedule, cap),
         *_image(problem),
-        packed_cols,
+        *packing,
     ]
 
 

@@ -39,11 +39,14 @@ def test_packed_weights_give_the_same_bits(shape, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("isa", _native.host_info()["isas"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES[:4], ids=str)
-def test_every_instruction_set_reads_its_own_packing(shape, isa: str, monkeypatch) -> None:
+def test_every_instruction_set_reads_its_own_packing(shape, dtype, isa: str, monkeypatch) -> None:
     m, k, n = shape
-    x, w = random((m, k)), random((k, n), seed=1)
-    monkeypatch.setattr(packing, "words", lambda: (HOST_ISAS[isa].panel_cols, {"float32": 1}))
+    x, w = random((m, k), dtype), random((k, n), dtype, seed=1)
+    row = HOST_ISAS[isa]
+    terms = 2 if dtype == "bfloat16" and row.has_bf16 else 1
+    monkeypatch.setattr(packing, "words", lambda: (row.panel_cols, {dtype: terms}))
     with jaxpipe.options(schedule=HostSchedule(isa=isa)):
         np.testing.assert_array_equal(layer(x, jaxpipe.prepack(w)), layer(x, w))
 
@@ -158,6 +161,16 @@ def test_another_kernels_packing_is_refused_when_run() -> None:
         jaxpipe.dot(x, packed).block_until_ready()
 
 
+@pytest.mark.skipif("avx512_bf16" not in _native.host_info()["isas"], reason="no AVX512-BF16")
+def test_words_of_other_terms_are_refused_when_run() -> None:
+    """The panels are as wide and as large, but hold one row a word where two are read."""
+    x, w = random((5, 40), "bfloat16"), random((40, 33), "bfloat16")
+    isa = {1: "avx512_bf16", 2: "avx512"}[packing.words()[1]["bfloat16"]]
+    other = jaxpipe.options(schedule=HostSchedule(isa=isa))
+    with other, pytest.raises(Exception, match=r"call jaxpipe\.prepack"):
+        jaxpipe.dot(x, jaxpipe.prepack(w)).block_until_ready()
+
+
 def test_what_has_no_packed_form_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="prepack of int8"):
         jaxpipe.prepack(jnp.zeros((4, 4), jnp.int8))
@@ -165,7 +178,6 @@ def test_what_has_no_packed_form_is_refused() -> None:
         jaxpipe.prepack(jnp.zeros((4, 4, 4)))
 
 
-@pytest.mark.skipif("bfloat16" not in DTYPES, reason="bfloat16 is not native here")
 def test_operands_are_not_narrowed() -> None:
     with pytest.raises(ProblemError, match="convert x"):
         jaxpipe.dot(random((4, 8)), jaxpipe.prepack(random((8, 4), "bfloat16")))
