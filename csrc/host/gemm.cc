@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "host/image.h"
 #include "host/operands.h"
 #include "host/parallel.h"
 #include "host/plan.h"
@@ -355,7 +356,11 @@ Status Validate(const Gemm& gemm) {
 Status RunGemm(const Gemm& gemm, const Schedule& schedule, const Kernels& kernels, TaskPool* pool) {
   JAXPIPE_RETURN_IF_ERROR(Validate(gemm));
   if (gemm.m == 0 || gemm.n == 0 || gemm.batch[0] == 0 || gemm.batch[1] == 0) return Status();
-  const Plan plan = MakePlan(gemm, schedule, kernels, pool == nullptr ? 1 : pool->num_threads());
+  const int threads = pool == nullptr ? 1 : pool->num_threads();
+  Plan plan = MakePlan(gemm, schedule, kernels, threads);
+  if (gemm.image != nullptr && plan.kind == WordKind::kF32 && gemm.lhs.dtype != DType::kF32) {
+    JAXPIPE_RETURN_IF_ERROR(WidenImage(kernels, plan.threads, pool, &plan.gemm));
+  }
   return Call(plan).Run(pool);
 }
 

@@ -3,43 +3,34 @@
 #include <algorithm>
 #include <cstring>
 
+#include "host/parallel.h"
+#include "host/plan.h"
+#include "host/scratch.h"
+
 namespace jaxpipe::host {
 namespace {
+
+constexpr int64_t kWidenChunk = 16384;  // elements that one item widens
 
 // Copies `count` elements of the image, or zeros, to consecutive terms of a row.
 class RowWriter {
  public:
-  RowWriter(const Gemm& gemm, const Kernels& kernels, WordKind kind)
-      : image_(static_cast<const char*>(gemm.lhs.data)), size_(SizeOf(gemm.lhs.dtype)) {
-    const bool widens = kind == WordKind::kF32 && gemm.lhs.dtype != DType::kF32;
-    out_size_ = widens ? 4 : size_;
-    if (widens) widen_ = kernels.lhs_rows[0][static_cast<int>(gemm.lhs.dtype)];
-  }
+  explicit RowWriter(const Gemm& gemm)
+      : image_(static_cast<const char*>(gemm.lhs.data)), size_(SizeOf(gemm.lhs.dtype)) {}
 
   void Start(char* row) { out_ = row; }
   void Zeros(int64_t count) {
-    std::memset(out_, 0, count * out_size_);
-    out_ += count * out_size_;
+    std::memset(out_, 0, count * size_);
+    out_ += count * size_;
   }
   void Elements(int64_t first, int64_t count) {
-    const char* src = image_ + first * size_;
-    if (widen_ == nullptr) {
-      std::memcpy(out_, src, count * size_);
-    } else {
-      CopyArgs args;
-      args.src = src;
-      args.rows = 1;
-      args.cols = count;
-      args.dst = out_;
-      widen_(args);
-    }
-    out_ += count * out_size_;
+    std::memcpy(out_, image_ + first * size_, count * size_);
+    out_ += count * size_;
   }
 
  private:
   const char* image_;
-  int64_t size_, out_size_;
-  CopyFn widen_ = nullptr;
+  int64_t size_;
   char* out_ = nullptr;
 };
 
@@ -93,13 +84,37 @@ void WriteRow(const Image& image, int64_t m, int64_t k0, int64_t k1, RowWriter* 
 
 }  // namespace
 
-void GatherImage(const Gemm& gemm, const Kernels& kernels, WordKind kind, const ImageRect& rect,
-                 int64_t row_bytes, char* dst) {
-  RowWriter writer(gemm, kernels, kind);
+void GatherImage(const Gemm& gemm, const ImageRect& rect, int64_t row_bytes, char* dst) {
+  RowWriter writer(gemm);
   for (int64_t m = rect.m0; m < rect.m1; ++m) {
     writer.Start(dst + (m - rect.m0) * row_bytes);
     WriteRow(*gemm.image, m, rect.k0, rect.k1, &writer);
   }
+}
+
+Status WidenImage(const Kernels& kernels, int threads, TaskPool* pool, Gemm* gemm) {
+  const Image& image = *gemm->image;
+  const int64_t images = gemm->m / (image.out_height * image.out_width);
+  const int64_t elements = images * image.height * image.width * image.channels;
+  char* wide = static_cast<char*>(ThreadScratch(ScratchSlot::kImage, elements * sizeof(float)));
+  if (wide == nullptr) return Internal("the host executor could not allocate its widened image");
+  const Operand narrow = gemm->lhs;
+  const CopyFn widen = kernels.lhs_rows[0][static_cast<int>(narrow.dtype)];
+  Phases phases;
+  phases.count = 1;
+  phases.items[0] = CeilDiv(elements, kWidenChunk);
+  RunPhases(pool, threads, phases, [&](int, int64_t index) {
+    const int64_t first = index * kWidenChunk;
+    CopyArgs args;
+    args.src = static_cast<const char*>(narrow.data) + first * SizeOf(narrow.dtype);
+    args.rows = 1;
+    args.cols = std::min(kWidenChunk, elements - first);
+    args.dst = wide + first * sizeof(float);
+    widen(args);
+  });
+  gemm->lhs.data = wide;
+  gemm->lhs.dtype = DType::kF32;
+  return Status();
 }
 
 }  // namespace jaxpipe::host

@@ -6,6 +6,8 @@
 
 #include "host/kernels.h"
 #include "host/problem.h"
+#include "host/task_pool.h"
+#include "status.h"
 
 namespace jaxpipe::host {
 
@@ -14,9 +16,12 @@ struct ImageRect {
   int64_t m0, m1, k0, k1;
 };
 
-// Writes `rect` as rows of words of `kind` (kF32 or kBF16), row_bytes apart, at dst.
-void GatherImage(const Gemm& gemm, const Kernels& kernels, WordKind kind, const ImageRect& rect,
-                 int64_t row_bytes, char* dst);
+// Writes `rect` as rows of the image's elements, row_bytes apart, at dst.
+void GatherImage(const Gemm& gemm, const ImageRect& rect, int64_t row_bytes, char* dst);
+
+// Makes the image of 16-bit elements one of float32, in the caller's scratch memory: for kernels
+// that widen, once instead of once a filter tap.
+Status WidenImage(const Kernels& kernels, int threads, TaskPool* pool, Gemm* gemm);
 
 }  // namespace jaxpipe::host
 

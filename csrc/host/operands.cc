@@ -52,7 +52,7 @@ void CopyLhsRows(const Plan& plan, const LhsRect& rect, char* dst) {
   const Kernels& kernels = *plan.kernels;
   if (plan.gemm.image != nullptr) {
     const ImageRect image_rect = {rect.m0, rect.m1, rect.k0, rect.k1};
-    return GatherImage(plan.gemm, kernels, plan.kind, image_rect, plan.lhs_row_bytes, dst);
+    return GatherImage(plan.gemm, image_rect, plan.lhs_row_bytes, dst);
   }
   const Operand& lhs = plan.gemm.lhs;
   CopyArgs args =

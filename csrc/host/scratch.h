@@ -9,7 +9,7 @@ namespace jaxpipe::host {
 
 inline constexpr size_t kScratchKeepBytes = size_t{64} << 20;  // per thread and slot, after a call
 
-enum class ScratchSlot { kLhs, kRhs, kItemLhs, kPanel, kSums, kTile, kCount };
+enum class ScratchSlot { kImage, kLhs, kRhs, kItemLhs, kPanel, kSums, kTile, kCount };
 
 // At least `bytes` bytes, 64-byte aligned, contents undefined; valid until the same thread asks
 // the same slot again or trims. nullptr when the system has no memory.

@@ -15,6 +15,8 @@ SWEEP_ROWS = 4  # up to so many rows a stream runs along whole strips: the longe
 WIDEST_STRIP = 4096
 STRIPS_A_THREAD = 3  # work items a thread should find, so that the last one costs little
 CONV_BLOCK_K = 1024
+# Panels of the widest strip of filters; row tiles that a strip must serve before it is halved.
+WIDE_PANELS, STRIP_TILES = 8, 6
 FLOAT_K, FLOAT_BLOCK_K = 2048, 512  # float32: longer panels and rows crowd each other out of L2
 # Rows of a register tile, where the kernels have as many. 12 of AVX-512's 14: the two that are left
 # lose more to L1 conflicts than they save.
@@ -124,16 +126,26 @@ def _block_k(problem: Problem) -> int:
 
 
 def _convolution(problem: Conv2d, host: HostDevice) -> HostSchedule:
-    """Filters are packed once; an item's gathered rows of one k block fill half of L2."""
+    """Filters are packed once; an item's gathered rows of one k block fill at most half of L2, and
+    are as many as its strip is worth reading for. Every thread gets as many items of equal size."""
     rows, panel = tile_rows(host), host.kernels.panel_cols
     passes = max(1, -(-problem.k // CONV_BLOCK_K))
     block_k = _round_up(-(-problem.k // passes), 4) if passes > 1 else 0
-    strip = min(_round_up(max(1, problem.n), panel), 8 * panel)
+    wanted, n = STRIPS_A_THREAD * host.threads, max(1, problem.n)
+    strip = min(_round_up(n, panel), WIDE_PANELS * panel)
+    while strip > 2 * panel and _share(problem, strip, wanted) < STRIP_TILES * rows:
+        strip = _round_up(strip // 2, panel)
     fits = host.l2_bytes // 2 // (4 * max(1, block_k or problem.k))
-    blocks = -(-STRIPS_A_THREAD * host.threads // -(-max(1, problem.n) // strip))
-    share = -(-problem.m // blocks)
-    block_m = max(2 * rows, min(fits, share) // rows * rows)
+    blocks = -(-problem.m // max(1, min(fits, _share(problem, strip, wanted))))
+    if -(-n // strip) % host.threads:
+        blocks = _round_up(blocks, host.threads)
+    block_m = max(2 * rows, _round_up(-(-problem.m // max(1, blocks)), rows))
     return HostSchedule(rows=rows, strip=strip, block_m=block_m, block_k=block_k, pack="shared")
+
+
+def _share(problem: Conv2d, strip: int, items: int) -> int:
+    """Rows of an item when `items` of this strip are wanted."""
+    return -(-problem.m // -(-items // -(-max(1, problem.n) // strip)))
 
 
 def _aliases(problem: Problem) -> bool:

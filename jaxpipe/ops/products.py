@@ -50,10 +50,10 @@ def dot(
     [*x.shape[:-1], *w.shape[:-2], n]. A matrix w may come as `prepack(w)`. bias has w's shape
     without k, residual the result's shape.
     activation is None, "relu", "gelu" (same as "gelu_tanh"), "gelu_erf", "silu" or "tanh".
-    x and w are promoted as in jnp, or converted to dtype, as Flax layers are told it (a float32 w
-    is then rounded to 16 bits by the CPU's kernels themselves, without a copy); the result has
-    their dtype unless preferred_element_type says otherwise. Sums, bias, activation and residual are float32 for narrower types; the one
-    rounding is the final store.
+    x and w are promoted as in jnp, or converted to dtype, as Flax layers are told it: a float32 w
+    is then rounded to 16 bits by the CPU's kernels, without a copy. The result has their
+    dtype unless preferred_element_type says otherwise. Sums, bias, activation and residual are
+    float32 for narrower types; the one rounding is the final store.
 
     lhs_scale and rhs_scale are for quantised operands (8-bit floats, int8), as in
     `jax.lax.scaled_dot`: x is lhs_scale times what its elements say. A scale is one number, or
@@ -214,8 +214,9 @@ def _promoted(x: Any, w: Any, given: Any) -> tuple[Any, Any]:
     """Both of one dtype, except a float32 w that RoundedSpec takes as it is."""
     if isinstance(w, Packed):
         return packing.operand_for(x if given is None else jnp.asarray(x).astype(given), w), w
-    x, w = jnp.asarray(x), jnp.asarray(w)
-    dtype = jnp.result_type(x, w) if given is None else plain.canonical_dtype(given)
+    if given is None:
+        return _common(x, w)
+    x, w, dtype = jnp.asarray(x), jnp.asarray(w), plain.canonical_dtype(given)
     is_rounded = dtype.name in ROUNDED and w.dtype == jnp.float32
     return x.astype(dtype), w if is_rounded else w.astype(dtype)
 

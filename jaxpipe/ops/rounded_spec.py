@@ -82,10 +82,10 @@ class RoundedSpec:
         """The product with the weight as it lies where the executor rounds it, else as a copy."""
         planned = self.dense.plan(fusion, lhs, self.weight_type(rhs), bias, able)
         problem = planned.problem
-        rounds = able.has_rounding and isinstance(problem, Matmul) and problem.m > FEW_ROWS
-        if rounds and not problem.rhs.transposed and planned.rhs is plan.as_is:
-            return replace(planned, is_rhs_rounded=True)
-        return planned
+        assert isinstance(problem, Matmul), problem
+        in_place = planned.rhs is plan.as_is and not problem.rhs.transposed
+        rounds = able.has_rounding and in_place and problem.m > FEW_ROWS
+        return replace(planned, is_rhs_rounded=True) if rounds else planned
 
     def describe(self, lhs: Any, rhs: Any) -> str:
         """`dot bf16[8,16] x f32[16,4] rounded`."""

@@ -92,11 +92,11 @@ def _rounded_from(op: Op, spec: Spec) -> Value | None:
         return None
     if not isinstance(spec, DotSpec) or spec.out_sharding is not None:
         return None
-    narrow = np.dtype(rhs.aval.dtype)
-    alone = len(rhs.users) == 1 and not rhs.is_output and rhs.producer.name == "convert_element_type"
+    narrow, made = np.dtype(rhs.aval.dtype), rhs.producer
+    alone = len(rhs.users) == 1 and not rhs.is_output and made.name == "convert_element_type"
     if not alone or narrow.name not in ROUNDED or narrow != np.dtype(lhs.aval.dtype):
         return None
-    source = rhs.producer.ins[0]
+    source = made.ins[0]
     is_wide = isinstance(source, Value) and np.dtype(source.aval.dtype) == np.float32
     return source if is_wide and isinstance(source, Value) else None
 

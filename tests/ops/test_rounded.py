@@ -70,7 +70,7 @@ def test_every_float32_is_rounded_as_xla_does(dtype: str) -> None:
     assert_same_bits(got, want)
 
 
-@pytest.mark.parametrize("rows, copies", [(FEW_ROWS, True), (FEW_ROWS + 1, False)])
+@pytest.mark.parametrize(("rows", "copies"), [(FEW_ROWS, True), (FEW_ROWS + 1, False)])
 def test_no_rounded_copy_is_made_for_many_rows(rows: int, copies: bool) -> None:
     x, w = random((rows, 64), "bfloat16"), random((64, 96))
     text = jax.jit(rounded(jaxpipe.dot)).lower(x, w).as_text()
