@@ -1,7 +1,7 @@
 """The tables of docs/host.md and README.md on csrc/host, from benchmarks/results/host.jsonl.
 
-In: rows of bench_host.py. Out: Markdown. The last row of a case, dtype, variant and number of
-threads counts. It must not measure.
+In: rows of bench_host.py. Out: Markdown, CPU by CPU. The last row of a CPU, case, dtype, variant
+and number of threads counts. It must not measure.
 """
 
 from __future__ import annotations
@@ -24,8 +24,17 @@ def latest(rows: Iterable[Row]) -> list[Row]:
     kept: dict[tuple[Any, ...], Row] = {}
     for row in rows:
         if row["is_quiet"] and (row["clock"] == "wall" or row["threads"] == 1):
-            kept[row["case"], row["dtype"], row["variant"], row["threads"]] = row
+            key = tuple(row[k] for k in ("device", "case", "dtype", "variant", "threads"))
+            kept[key] = row
     return list(kept.values())
+
+
+def by_cpu(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """The rows of each CPU, in order of appearance."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row["device"], []).append(row)
+    return found
 
 
 def ratio(row: Row) -> float:
@@ -52,17 +61,18 @@ def _peak(row: Row, library: str) -> float:
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """One line a dtype and variant: geometric mean, worst and best ratio to XLA."""
+    """One line a CPU, dtype and variant: geometric mean, worst and best ratio to XLA."""
     lines = [
-        "| dtype | what | cases | geometric mean of XLA's time over ours | least | most |",
-        "|---|---|---|---|---|---|",
+        "| CPU | dtype | what | cases | geometric mean of XLA's time over ours | least | most |",
+        "|---|---|---|---|---|---|---|",
     ]
-    for dtype in DTYPES:
-        for variant in VARIANTS:
-            for what, groups in (("products", LIST), ("convolutions", ("conv",))):
-                chosen = [r for r in _of(rows, dtype, variant) if r["group"] in groups]
-                if chosen:
-                    lines.append(_summary_line(dtype, f"{what}, {variant}", chosen))
+    for cpu, measured in by_cpu(rows).items():
+        for dtype in DTYPES:
+            for variant in VARIANTS:
+                for what, groups in (("products", LIST), ("convolutions", ("conv",))):
+                    chosen = [r for r in _of(measured, dtype, variant) if r["group"] in groups]
+                    if chosen:
+                        lines.append(_summary_line(cpu, dtype, f"{what}, {variant}", chosen))
     return "\n".join(lines)
 
 
@@ -71,16 +81,21 @@ def _of(rows: Sequence[Row], dtype: str, variant: str) -> list[Row]:
     return [r for r in rows if (r["dtype"], r["variant"], r["threads"]) == (dtype, variant, most)]
 
 
-def _summary_line(dtype: str, what: str, rows: Sequence[Row]) -> str:
+def _summary_line(cpu: str, dtype: str, what: str, rows: Sequence[Row]) -> str:
     ratios = [ratio(row) for row in rows]
     mean = math.exp(statistics.fmean(map(math.log, ratios)))
-    return (
-        f"| {dtype} | {what} | {len(rows)} | {mean:.2f} | {min(ratios):.2f} | {max(ratios):.2f} |"
-    )
+    numbers = f"{len(rows)} | {mean:.2f} | {min(ratios):.2f} | {max(ratios):.2f}"
+    return f"| {cpu} | {dtype} | {what} | {numbers} |"
 
 
 def products(rows: Sequence[Row]) -> str:
-    """One line a case and dtype: GF/s of every library, ratio, quartiles, fraction of peak."""
+    """A table a CPU: one line a case and dtype: GF/s of every library, ratio, quartiles, fraction
+    of peak."""
+    tables = (f"### {cpu}\n\n{_table(measured)}" for cpu, measured in by_cpu(rows).items())
+    return "\n\n".join(tables)
+
+
+def _table(rows: Sequence[Row]) -> str:
     lines = [
         "| case | dtype | XLA | jaxpipe | numpy | PyTorch | XLA's time over ours [quartiles] "
         "| of FMA peak: XLA, ours | with bias+gelu | prepacked |",
@@ -114,18 +129,22 @@ def _product_line(row: Row, others: Sequence[Row | None]) -> str:
 def limit(rows: Sequence[Row]) -> str:
     """What XLA leaves: fractions of the FMA peak by number of rows, medians over the cases."""
     lines = [
-        "| float32 products | of FMA peak: XLA | ours | ours, prepacked | left over XLA |",
-        "|---|---|---|---|---|",
+        "| CPU | float32 products | of FMA peak: XLA | ours | ours, prepacked | left over XLA |",
+        "|---|---|---|---|---|---|",
     ]
-    products = [row for row in rows if row["group"] == "gemm"]
-    plain, packed = (_of(products, "float32", v) for v in (VARIANTS[0], VARIANTS[2]))
-    for m in (128, 512, 1024):
-        mine, theirs, ready = (
-            statistics.median(_peak(r, library) for r in chosen if r["case"].startswith(f"{m}x"))
-            for chosen, library in ((plain, "jaxpipe"), (plain, "xla"), (packed, "jaxpipe"))
-        )
-        lines.append(f"| m = {m} | {theirs:.2f} | {mine:.2f} | {ready:.2f} | {1 / theirs:.2f} |")
+    for cpu, measured in by_cpu(rows).items():
+        products = [row for row in measured if row["group"] == "gemm"]
+        lines += [f"| {cpu} | m = {m} | {_limit_cells(products, m)} |" for m in (128, 512, 1024)]
     return "\n".join(lines)
+
+
+def _limit_cells(rows: Sequence[Row], m: int) -> str:
+    plain, packed = (_of(rows, "float32", v) for v in (VARIANTS[0], VARIANTS[2]))
+    theirs, mine, ready = (
+        statistics.median(_peak(r, library) for r in chosen if r["case"].startswith(f"{m}x"))
+        for chosen, library in ((plain, "xla"), (plain, "jaxpipe"), (packed, "jaxpipe"))
+    )
+    return f"{theirs:.2f} | {mine:.2f} | {ready:.2f} | {1 / theirs:.2f}"
 
 
 def model_limit(rows: Sequence[Row]) -> str:
@@ -134,19 +153,20 @@ def model_limit(rows: Sequence[Row]) -> str:
     linear = 2 * batch * length * (4 * hidden * hidden + 2 * hidden * inner)
     attention = 2 * 2 * batch * length * length * hidden
     flops = layers * (linear + attention)
-    peak = statistics.median(r["peak_flops"] for r in _of(rows, "float32", "plain"))
-    return (
-        f"The 48 products of MiniLM's batch are {flops / 1e9:.1f} GFLOP: at the FMA peak measured "
-        f"in these runs ({peak / 1e9:.0f} GF/s, all cores) they alone take "
-        f"{flops / peak * 1e3:.0f} ms in float32."
-    )
+    lines = [f"The 48 products of MiniLM's batch are {flops / 1e9:.1f} GFLOP. In float32, at the"]
+    lines.append("FMA peak measured beside these rows on all cores, they alone take")
+    for cpu, measured in by_cpu(rows).items():
+        peak = statistics.median(r["peak_flops"] for r in _of(measured, "float32", "plain"))
+        lines.append(f"{flops / peak * 1e3:.0f} ms at {peak / 1e9:.0f} GF/s ({cpu}),")
+    return " ".join(lines).rstrip(",") + "."
 
 
 def one_thread(rows: Sequence[Row]) -> str:
     """2048^3 on one core: the fraction of the FMA peak measured beside it."""
-    lines = ["| case | dtype | of FMA peak: XLA | jaxpipe |", "|---|---|---|---|"]
+    lines = ["| CPU | case | dtype | of FMA peak: XLA | jaxpipe |", "|---|---|---|---|---|"]
     for row in rows:
         if row["threads"] == 1 and row["variant"] == "plain":
-            xla, ours = _peak(row, "xla"), _peak(row, "jaxpipe")
-            lines.append(f"| {row['case']} | {row['dtype']} | {xla:.2f} | {ours:.2f} |")
+            cells = [row["device"], row["case"], row["dtype"]]
+            cells += [f"{_peak(row, library):.2f}" for library in ("xla", "jaxpipe")]
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -64,12 +64,17 @@ def spread(samples: Sequence[float]) -> str:
 
 
 def models() -> str:
-    """Whole models on the host, one line a row of models.jsonl."""
-    lines = ["| model | XLA, ms | jaxpipe, ms | ratio | products taken |", "|---|---|---|---|---|"]
-    for row in rows("models.jsonl"):
+    """Whole models on the host, one line a CPU, model and dtype; its last row counts."""
+    lines = [
+        "| CPU | model | XLA, ms | jaxpipe, ms | ratio | products taken |",
+        "|---|---|---|---|---|---|",
+    ]
+    found = {(r["device"], r["name"], r["dtype"]): r for r in rows("models.jsonl")}
+    for (cpu, name, _), row in sorted(found.items()):
         xla, ours = (statistics.median(row[side]) * 1e3 for side in ("xla_s", "ours_s"))
-        taken = f"{row['taken']} of {row['expected_products']}"
-        lines.append(f"| {row['name']} | {xla:.1f} | {ours:.1f} | {ratio(row):.2f} | {taken} |")
+        cells = [cpu, name, f"{xla:.1f}", f"{ours:.1f}", f"{ratio(row):.2f}"]
+        cells.append(f"{row['taken']} of {row['expected_products']}")
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -331,7 +331,12 @@ def host_device() -> HostDevice:
     vendor = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}.get(info.get("vendor_id", ""), "cpu")
     name = f"{vendor}_f{info.get('cpu family', '0')}m{info.get('model', '0')}_{threads}t"
     return HostDevice(
-        name, _best_isa(flags, vendor), threads, _top_clock_hz(), *caches, fma_share=_fma_share(flags)
+        name,
+        _best_isa(flags, vendor),
+        threads,
+        _top_clock_hz(),
+        *caches,
+        fma_share=_fma_share(flags),
     )
 
 

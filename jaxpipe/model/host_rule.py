@@ -139,7 +139,7 @@ def _convolution(problem: Conv2d, host: HostDevice) -> HostSchedule:
     blocks = -(-problem.m // max(1, min(fits, _share(problem, strip, wanted))))
     if -(-n // strip) % host.threads:
         blocks = _round_up(blocks, host.threads)
-    block_m = max(2 * rows, _round_up(-(-problem.m // max(1, blocks)), rows))
+    block_m = max(2 * rows, -(-problem.m // max(1, blocks)))
     return HostSchedule(rows=rows, strip=strip, block_m=block_m, block_k=block_k, pack="shared")
 
 

@@ -9,7 +9,8 @@ from benchmarks import host_report
 
 def row(case: str = "16x8x8", ours: float = 1e-6, **changed: object) -> dict[str, object]:
     return {
-        "case": case, "dtype": "float32", "variant": "plain", "threads": 2, "group": "gemm",
+        "device": "a CPU", "case": case, "dtype": "float32", "variant": "plain", "threads": 2,
+        "group": "gemm",
         "clock": "wall", "is_quiet": True, "flops": 2000, "peak_flops": 4e9,
         "seconds": {"xla": [2e-6, 2e-6, 2e-6], "jaxpipe": [ours] * 3}, **changed,
     }  # fmt: skip
@@ -27,7 +28,15 @@ def test_processor_time_counts_on_one_core_only() -> None:
 
 def test_the_summary_has_the_mean_and_the_extremes() -> None:
     table = host_report.summary([row(), row("128x8x8", ours=0.5e-6)])
-    assert "| float32 | products, plain | 2 | 2.83 | 2.00 | 4.00 |" in table
+    assert "| a CPU | float32 | products, plain | 2 | 2.83 | 2.00 | 4.00 |" in table
+
+
+def test_each_cpu_has_rows_of_its_own() -> None:
+    rows = [row(), row(device="another", ours=0.5e-6)]
+    assert host_report.latest(rows) == rows
+    table = host_report.summary(rows)
+    assert "| a CPU | float32 | products, plain | 1 | 2.00" in table
+    assert "| another | float32 | products, plain | 1 | 4.00" in table
 
 
 def test_a_product_line_takes_other_libraries_from_any_variant() -> None:

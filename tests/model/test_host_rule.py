@@ -86,6 +86,30 @@ def test_a_convolution_packs_its_filter_once_and_its_rows_fit_the_cache():
     assert schedule.block_m * schedule.block_k * 4 <= host.l2_bytes // 2
 
 
+@pytest.mark.parametrize(
+    "conv",
+    [
+        Conv2d(4, 28, 28, 128, 128, (3, 3), padding=((1, 1), (1, 1))),
+        Conv2d(1, 28, 28, 128, 128, (3, 3), padding=((1, 1), (1, 1))),
+        Conv2d(1, 56, 56, 64, 64, (3, 3), padding=((1, 1), (1, 1))),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("threads", [2, 4])
+def test_items_of_a_convolution_are_as_many_for_every_thread_and_equal(conv, threads):
+    schedule = rule(conv, machine(threads))
+    items = -(-conv.n // schedule.strip) * -(-conv.m // schedule.block_m)
+    assert items % threads == 0
+    last = conv.m - (conv.m - 1) // schedule.block_m * schedule.block_m
+    assert last > 0.8 * schedule.block_m
+
+
+def test_a_strip_of_filters_serves_several_row_tiles():
+    schedule = rule(Conv2d(1, 14, 14, 256, 256, (3, 3), padding=((1, 1), (1, 1))), machine(2))
+    assert schedule.strip < 256
+    assert schedule.block_m >= 5 * schedule.rows
+
+
 @pytest.mark.parametrize(("k", "block_k"), [(768, 0), (2048, 0), (3072, 512), (4096, 512)])
 def test_long_float32_sums_take_passes(k, block_k):
     assert rule(Matmul(128, 768, k, dtype="float32"), machine(2)).block_k == block_k
