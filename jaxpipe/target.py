@@ -265,6 +265,10 @@ class HostIsa:
     fma_per_clk: float
     has_bf16: bool = False
 
+    def multiplies(self, dtype: str) -> bool:
+        """True when its kernels multiply elements of this float type as they are, unwidened."""
+        return dtype == "float32" or (dtype == "bfloat16" and self.has_bf16)
+
 
 HOST_ISAS: dict[str, HostIsa] = {
     i.name: i

@@ -70,7 +70,7 @@ def host_plan(table: ScheduleTable[HostSchedule], problem: Problem, host: HostDe
     kernels = host.kernels
     m, batches = _folded(problem)
     size = DTYPES[problem.dtype].size_bytes
-    is_native = problem.dtype == "float32" or (problem.dtype == "bfloat16" and kernels.has_bf16)
+    is_native = kernels.multiplies(problem.dtype)
     is_pairs = problem.dtype == "int8" or (problem.dtype == "bfloat16" and kernels.has_bf16)
     per_word = 2 if is_pairs else 1
     panel = kernels.panel_cols

@@ -6,6 +6,8 @@ the host's caches and threads, so that the rule holds on 2 cores and on 64. It m
 
 from __future__ import annotations
 
+from typing import Literal
+
 from jaxpipe.problem import DTYPES, Conv2d, Matmul, Problem
 from jaxpipe.schedule import HostSchedule
 from jaxpipe.target import HostDevice
@@ -108,14 +110,16 @@ def packed_rule(problem: Problem, host: HostDevice) -> HostSchedule:
     thread enough items.
     """
     rows, panel = tile_rows(host), host.kernels.panel_cols
-    size = 4 if problem.dtype == "float32" else 2
+    widens = not host.kernels.multiplies(problem.dtype)
+    size = 4 if widens else DTYPES[problem.dtype].size_bytes
     fits = max(2 * rows, host.l2_bytes // 2 // (size * max(1, problem.k)) // rows * rows)
     m = problem.m * problem.batch_size
     block_m = 0 if m <= fits else _round_up(-(-m // -(-m // fits)), rows)
     panels = -(-problem.n // panel) * -(-m // (block_m or max(1, m)))
     each = max(1, min(8, panels // (STRIPS_A_THREAD * host.threads)))
+    pack: Literal["item", "shared"] = "item" if widens and not block_m else "shared"
     return HostSchedule(
-        rows=rows, strip=each * panel, block_m=block_m, pack="shared", copy_lhs=_aliases(problem)
+        rows=rows, strip=each * panel, block_m=block_m, pack=pack, copy_lhs=_aliases(problem)
     )
 
 

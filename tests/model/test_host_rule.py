@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from jaxpipe.legality import check_host
-from jaxpipe.model.host_rule import rule
+from jaxpipe.model.host_rule import packed_rule, rule
 from jaxpipe.problem import Conv2d, Layout, Matmul
 from jaxpipe.target import HOST_ISAS, HostDevice
 
@@ -108,6 +108,20 @@ def test_a_strip_of_filters_serves_several_row_tiles():
     schedule = rule(Conv2d(1, 14, 14, 256, 256, (3, 3), padding=((1, 1), (1, 1))), machine(2))
     assert schedule.strip < 256
     assert schedule.block_m >= 5 * schedule.rows
+
+
+@pytest.mark.parametrize(
+    ("dtype", "isa", "pack"),
+    [
+        ("float32", "avx512", "shared"),
+        ("bfloat16", "avx512_bf16", "shared"),
+        ("bfloat16", "avx512", "item"),
+        ("float16", "avx512_bf16", "item"),
+    ],
+)
+def test_packed_weights_are_widened_where_they_are_used(dtype, isa, pack):
+    problem = Matmul(16, 768, 768, dtype=dtype)
+    assert packed_rule(problem, machine(2, isa)).pack == pack
 
 
 @pytest.mark.parametrize(("k", "block_k"), [(768, 0), (2048, 0), (3072, 512), (4096, 512)])
