@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args.no_others |= args.quick
     threads = bind(args.threads)
     from benchmarks import host_cases
-    from jaxpipe.problem import Epilogue
+    from jaxpipe.epilogue import Epilogue
 
     cases = host_cases.QUICK if args.quick else host_cases.ALL
     groups = args.group or GROUPS
@@ -108,7 +108,7 @@ def run(case: Any, dtype: str, threads: int, args: argparse.Namespace) -> dict[s
     """Measure one case; the row that describes it."""
     from benchmarks import host_cases, paired
     from jaxpipe import _native
-    from jaxpipe.problem import Epilogue
+    from jaxpipe.epilogue import Epilogue
     from jaxpipe.schedule import HostSchedule
 
     problem = case.build(dtype, host_cases.FUSED if args.fused else Epilogue())

@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxpipe.epilogue import Epilogue
 from jaxpipe.ops import packing
-from jaxpipe.problem import Conv2d, Epilogue, Matmul, Problem
+from jaxpipe.problem import Conv2d, Matmul, Problem
 from jaxpipe.runtime import host
 from jaxpipe.schedule import HostSchedule
 

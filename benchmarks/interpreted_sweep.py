@@ -27,8 +27,9 @@ from jaxpipe import compiler  # noqa: E402
 from jaxpipe.codegen.fragment_text import row_bytes  # noqa: E402
 from jaxpipe.codegen.fragments import reader  # noqa: E402
 from jaxpipe.codegen.swizzle import replays  # noqa: E402
+from jaxpipe.dtypes import DTYPES  # noqa: E402
 from jaxpipe.ir.visit import buffers  # noqa: E402
-from jaxpipe.problem import DTYPES, Problem  # noqa: E402
+from jaxpipe.problem import Problem  # noqa: E402
 from jaxpipe.ptx.report import Report  # noqa: E402
 from jaxpipe.ptx.run import ADVERSARIAL_MODES, Mode  # noqa: E402
 from jaxpipe.runtime.interpreted import check  # noqa: E402

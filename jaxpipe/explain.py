@@ -14,6 +14,8 @@ from typing import Any, get_args
 import jax
 
 from jaxpipe import command_line
+from jaxpipe.dtypes import OPERAND_DTYPES
+from jaxpipe.epilogue import ACTIVATIONS, BiasKind, Epilogue
 from jaxpipe.errors import ProblemError, UnsupportedError
 from jaxpipe.explain_plot import plot
 from jaxpipe.explain_report import Report, lines, report
@@ -24,17 +26,7 @@ from jaxpipe.ops.epilogue import Fusion
 from jaxpipe.ops.options import Options
 from jaxpipe.ops.plan import Abilities
 from jaxpipe.ops.specs import Spec
-from jaxpipe.problem import (
-    ACTIVATIONS,
-    OPERAND_DTYPES,
-    BiasKind,
-    Conv2d,
-    Epilogue,
-    Layout,
-    Matmul,
-    Precision,
-    Problem,
-)
+from jaxpipe.problem import Conv2d, Layout, Matmul, Precision, Problem
 from jaxpipe.schedule import GpuSchedule, HostSchedule
 from jaxpipe.target import DEVICES, Device, HostDevice, device, host_device
 

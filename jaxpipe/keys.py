@@ -10,8 +10,9 @@ import re
 from collections.abc import Callable
 from typing import Any, cast
 
+from jaxpipe.epilogue import ACTIVATIONS, Epilogue
 from jaxpipe.errors import JaxpipeError, RecordError
-from jaxpipe.problem import ACTIVATIONS, Conv2d, Epilogue, Layout, Matmul, Precision, Problem
+from jaxpipe.problem import Conv2d, Layout, Matmul, Precision, Problem
 
 
 @functools.lru_cache(maxsize=65536)

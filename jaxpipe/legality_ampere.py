@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
-from jaxpipe.problem import DTYPES, Conv2d, Problem
+from jaxpipe.dtypes import DTYPES
+from jaxpipe.problem import Conv2d, Problem
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import Arch
 

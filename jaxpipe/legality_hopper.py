@@ -9,18 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from jaxpipe.geometry_hopper import (
-    ATOM_ROWS,
-    CONSUMER_OVERHEAD_REGISTERS,
-    SWIZZLE_PERIOD_BYTES,
-    WGMMAS,
-    Geometry,
-    Operand,
-    geometry,
-)
-from jaxpipe.problem import DTYPES, Conv2d, Matmul, Problem
+from jaxpipe.dtypes import DTYPES
+from jaxpipe.geometry_hopper import ATOM_ROWS, SWIZZLE_PERIOD_BYTES, Geometry, Operand, geometry
+from jaxpipe.problem import Conv2d, Matmul, Problem
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import Arch
+from jaxpipe.wgmma import CONSUMER_OVERHEAD_REGISTERS, WGMMAS
 
 MAX_BOX = 256  # elements of a tensor-map box along one dimension
 MAX_EXTENT = 2**31 - 1  # coordinates are signed 32-bit

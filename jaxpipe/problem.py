@@ -11,125 +11,15 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
+from jaxpipe.dtypes import DTYPES, OPERAND_DTYPES, dtype_info
+from jaxpipe.epilogue import Epilogue
 from jaxpipe.errors import DtypeError, ProblemError
 
-Activation = Literal["none", "relu", "gelu_tanh", "gelu_erf", "silu", "tanh"]
-BiasKind = Literal["none", "column", "row"]
 Precision = Literal["tf32", "float32"]
 
-ACTIVATIONS: tuple[str, ...] = get_args(Activation)
 # Sizes that may be left to the call: fields of the problem, batchI is batch[I].
 MATMUL_SIZES = ("m", "n", "k", "batch0", "batch1")
 CONV2D_SIZES = ("batch",)
-
-
-@dataclass(frozen=True, slots=True)
-class DtypeInfo:
-    """One element type: size in bytes, the type that its products are summed in, default result."""
-
-    name: str
-    size_bytes: int
-    accumulator: str
-    default_out: str
-    is_float: bool
-
-
-DTYPES: dict[str, DtypeInfo] = {
-    d.name: d
-    for d in (
-        DtypeInfo("float32", 4, "float32", "float32", True),
-        DtypeInfo("bfloat16", 2, "float32", "bfloat16", True),
-        DtypeInfo("float16", 2, "float32", "float16", True),
-        DtypeInfo("float8_e4m3fn", 1, "float32", "bfloat16", True),
-        DtypeInfo("float8_e5m2", 1, "float32", "bfloat16", True),
-        DtypeInfo("int8", 1, "int32", "int32", False),
-        DtypeInfo("int32", 4, "int32", "int32", False),
-    )
-}
-OPERAND_DTYPES = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "int8")
-
-
-def dtype_info(name: str) -> DtypeInfo:
-    """The row of `name`, or DtypeError that lists what exists."""
-    if name not in DTYPES:
-        raise DtypeError(f"unknown dtype {name!r}: jaxpipe knows {', '.join(DTYPES)}")
-    return DTYPES[name]
-
-
-@dataclass(frozen=True, slots=True)
-class Epilogue:
-    """What happens to the accumulator before its one rounding to the result dtype.
-
-    `y = activation(alpha * acc + bias) + residual`, all in the accumulator's type; with
-    residual_first `y = activation(alpha * acc + bias + residual)`, the pre-activation with it (and
-    without a residual and an activation to put in order the field is False). With `derivative`,
-    the residual operand is a pre-activation instead of a summand:
-    `y = (alpha * acc + bias) * derivative'(residual)`, the step back through an activation.
-    bias: "column" has n elements (one a column of the result), "row" has m. bias_dtype: "" is the
-    result dtype. residual has the result's shape and dtype. save_preactivation adds a second
-    result, what the activation is taken of, in the result dtype (for derivatives).
-    """
-
-    alpha: float = 1.0
-    bias: BiasKind = "none"
-    bias_dtype: str = ""
-    activation: Activation = "none"
-    residual: bool = False
-    save_preactivation: bool = False
-    derivative: Activation = "none"
-    residual_first: bool = False
-
-    def __post_init__(self) -> None:
-        if self.derivative not in ACTIVATIONS:
-            raise ProblemError(
-                f"unknown derivative {self.derivative!r}: use one of {', '.join(ACTIVATIONS)}"
-            )
-        if self.derivative != "none" and (self.activation != "none" or not self.residual):
-            raise ProblemError(
-                f"the derivative of {self.derivative} with activation={self.activation} and "
-                f"residual={self.residual}: it takes the pre-activation as residual, and no "
-                "activation of its own"
-            )
-        if self.activation not in ACTIVATIONS:
-            raise ProblemError(
-                f"unknown activation {self.activation!r}: use one of {', '.join(ACTIVATIONS)}"
-            )
-        if self.bias not in get_args(BiasKind):
-            raise ProblemError(f"unknown bias kind {self.bias!r}: use none, column or row")
-        if self.bias_dtype:
-            dtype_info(self.bias_dtype)
-        if not math.isfinite(self.alpha):
-            raise ProblemError(f"alpha is {self.alpha}: it must be finite")
-        object.__setattr__(self, "alpha", float(self.alpha))
-        has_order = self.residual and self.activation != "none"
-        object.__setattr__(self, "residual_first", self.residual_first and has_order)
-
-    @property
-    def is_identity(self) -> bool:
-        """True when the epilogue only rounds."""
-        return self == Epilogue()
-
-    def describe(self) -> str:
-        """Short text such as `bias+gelu_tanh+residual`, "" for the identity; exact."""
-        parts = [f"alpha={_exact(self.alpha)}"] if self.alpha != 1.0 else []
-        if self.bias != "none":
-            parts.append("bias" if self.bias == "column" else "row_bias")
-        if self.residual_first:
-            parts.append("residual_first")
-        if self.activation != "none":
-            parts.append(self.activation)
-        if self.residual and not self.residual_first:
-            gated = self.derivative != "none"
-            parts.append(f"derivative_{self.derivative}" if gated else "residual")
-        if self.save_preactivation:
-            parts.append("preactivation")
-        return "+".join(parts)
-
-
-def _exact(value: float) -> str:
-    """The short form where it is the very number, else every digit: it is part of keys."""
-    short = f"{value:g}"
-    return short if float(short) == value else repr(value)
 
 
 @dataclass(frozen=True, slots=True)

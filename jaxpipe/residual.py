@@ -20,11 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxpipe.dtypes import DTYPES
 from jaxpipe.errors import RecordError
 from jaxpipe.keys import problem_from_key
 from jaxpipe.model import seconds
 from jaxpipe.model.table import ScheduleTable, table_of
-from jaxpipe.problem import DTYPES, Problem
+from jaxpipe.problem import Problem
 from jaxpipe.records import Record
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import Device, HostDevice

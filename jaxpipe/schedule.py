@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Self, get_type_hints
 
+from jaxpipe.dtypes import DTYPES
 from jaxpipe.errors import ScheduleError
-from jaxpipe.problem import DTYPES, Conv2d, Problem
+from jaxpipe.problem import Conv2d, Problem
 
 Family = Literal["ampere", "hopper"]
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxpipe import legality
+from jaxpipe.dtypes import DTYPES
 from jaxpipe.errors import ScheduleError
 from jaxpipe.model import host_rule
 from jaxpipe.model.occupancy import FRAGMENT_BYTES, occupancy
@@ -30,7 +31,7 @@ from jaxpipe.model.table import (
 )
 from jaxpipe.model.traffic import tiles_of
 from jaxpipe.model.workload import workload
-from jaxpipe.problem import DTYPES, Matmul, Problem
+from jaxpipe.problem import Matmul, Problem
 from jaxpipe.schedule import Family, GpuSchedule, HostSchedule
 from jaxpipe.target import ARCHES, Arch, Device, HostDevice
 

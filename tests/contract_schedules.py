@@ -5,8 +5,9 @@ Interpreters and GPUs run the same kernels: what was proven is what is measured.
 
 from __future__ import annotations
 
+from jaxpipe.dtypes import DTYPES
 from jaxpipe.legality import check
-from jaxpipe.problem import DTYPES, Problem
+from jaxpipe.problem import Problem
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import arch
 

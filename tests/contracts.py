@@ -17,17 +17,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from jaxpipe.dtypes import DTYPES, OPERAND_DTYPES
+from jaxpipe.epilogue import ACTIVATIONS, Epilogue
 from jaxpipe.errors import JaxpipeError
-from jaxpipe.problem import (
-    ACTIVATIONS,
-    DTYPES,
-    OPERAND_DTYPES,
-    Conv2d,
-    Epilogue,
-    Layout,
-    Matmul,
-    Problem,
-)
+from jaxpipe.problem import Conv2d, Layout, Matmul, Problem
 from jaxpipe.runtime.reference import expected, numpy_operands, result_shape, tolerance
 
 Operands = dict[Any, np.ndarray]

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxpipe.dtypes import DTYPES
+from jaxpipe.epilogue import ACTIVATIONS, Epilogue
 from jaxpipe.ir.ops import OPS, round_to
 from jaxpipe.legality import check
-from jaxpipe.problem import ACTIVATIONS, DTYPES, Conv2d, Epilogue, Layout, Matmul, Problem
+from jaxpipe.problem import Conv2d, Layout, Matmul, Problem
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import Arch, arch
 from jaxpipe.transform.build import build

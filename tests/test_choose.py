@@ -10,8 +10,9 @@ import pytest
 from jaxpipe import choose as choosing
 from jaxpipe import legality, tuned
 from jaxpipe.choose import choose
+from jaxpipe.epilogue import Epilogue
 from jaxpipe.errors import ScheduleError, SettingError, TargetError, TuningError
-from jaxpipe.problem import Conv2d, Epilogue, Matmul, Problem
+from jaxpipe.problem import Conv2d, Matmul, Problem
 from jaxpipe.records import Measurement, Record
 from jaxpipe.schedule import GpuSchedule, HostSchedule, Schedule
 from jaxpipe.space import gpu_space

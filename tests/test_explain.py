@@ -9,13 +9,14 @@ import jax.numpy as jnp
 import pytest
 
 import jaxpipe
+from jaxpipe.epilogue import Epilogue
 from jaxpipe.errors import ProblemError, ScheduleError
 from jaxpipe.explain import add_arguments, explain, problem_of, run
 from jaxpipe.explain_plot import timeline
 from jaxpipe.explain_report import MEANING, lines, report
 from jaxpipe.model.loop import BOUNDS
 from jaxpipe.model.pipeline import makespan
-from jaxpipe.problem import Epilogue, Matmul
+from jaxpipe.problem import Matmul
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import DEVICES, HostDevice
 

@@ -4,9 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxpipe.dtypes import OPERAND_DTYPES
+from jaxpipe.epilogue import ACTIVATIONS, Epilogue
 from jaxpipe.errors import ProblemError, RecordError
 from jaxpipe.keys import problem_from_key
-from jaxpipe.problem import ACTIVATIONS, OPERAND_DTYPES, Conv2d, Epilogue, Layout, Matmul
+from jaxpipe.problem import Conv2d, Layout, Matmul
 
 SIZE = st.integers(1, 5000)
 DTYPE = st.sampled_from(OPERAND_DTYPES)

@@ -12,10 +12,13 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("errors", "settings", "command_line", "files", "_native", "version"),
     (
         "target",
+        "dtypes",
+        "epilogue",
         "problem",
         "schedule",
         "kernel",
         "dynamic",
+        "wgmma",
         "geometry_hopper",
         "legality_hopper",
         "legality_ampere",

@@ -4,11 +4,13 @@ import re
 
 import pytest
 
-from jaxpipe.geometry_hopper import REGISTER_SPLITS, Patch, geometry, operand_alignment, patch_of
+from jaxpipe.epilogue import Epilogue
+from jaxpipe.geometry_hopper import Patch, geometry, operand_alignment, patch_of
 from jaxpipe.legality import check
-from jaxpipe.problem import Conv2d, Epilogue, Layout, Matmul, Problem
+from jaxpipe.problem import Conv2d, Layout, Matmul, Problem
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import arch
+from jaxpipe.wgmma import REGISTER_SPLITS
 
 SM_90A = arch("sm_90a")
 BASE = GpuSchedule(family="hopper", block_k=64, block_n=128)

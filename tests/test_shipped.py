@@ -7,10 +7,11 @@ import pytest
 
 from jaxpipe import tuned
 from jaxpipe.choose import NEAREST_OCTAVES, choose
+from jaxpipe.epilogue import Epilogue
 from jaxpipe.keys import problem_from_key
 from jaxpipe.legality import check_host
 from jaxpipe.model import host_rule
-from jaxpipe.problem import Epilogue, Matmul
+from jaxpipe.problem import Matmul
 from jaxpipe.records import Record
 from jaxpipe.target import HostDevice
 

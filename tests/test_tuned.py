@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxpipe import tuned
+from jaxpipe.epilogue import Epilogue
 from jaxpipe.errors import RecordError
-from jaxpipe.problem import Conv2d, Epilogue, Matmul
+from jaxpipe.problem import Conv2d, Matmul
 from jaxpipe.records import Measurement, Record
 from jaxpipe.schedule import GpuSchedule, HostSchedule
 

@@ -27,9 +27,9 @@ from scipy.stats import binom
 
 from jaxpipe import tuned
 from jaxpipe.choose import NEAREST_OCTAVES
+from jaxpipe.epilogue import Epilogue
 from jaxpipe.keys import problem_from_key
 from jaxpipe.model import host_rule
-from jaxpipe.problem import Epilogue
 from jaxpipe.records import Measurement, Record
 from jaxpipe.runtime.measure import measure
 from jaxpipe.runtime.timing import Plan

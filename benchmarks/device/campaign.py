@@ -22,7 +22,8 @@ if str(ROOT) not in sys.path:
 
 import jax  # noqa: E402
 
-from jaxpipe.problem import Conv2d, Epilogue, Layout, Matmul, Problem  # noqa: E402
+from jaxpipe.epilogue import Epilogue  # noqa: E402
+from jaxpipe.problem import Conv2d, Layout, Matmul, Problem  # noqa: E402
 from jaxpipe.runtime import device as devices  # noqa: E402
 from jaxpipe.target import Device  # noqa: E402
 from jaxpipe.version import VERSION  # noqa: E402

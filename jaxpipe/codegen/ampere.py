@@ -40,6 +40,7 @@ from jaxpipe.codegen.reduce import reduce_lines
 from jaxpipe.codegen.swizzle import NONE, swizzle
 from jaxpipe.codegen.text import UNROLL, indented
 from jaxpipe.codegen.window_text import window_setup, window_source
+from jaxpipe.dtypes import DTYPES
 from jaxpipe.ir.affine import bounds
 from jaxpipe.ir.nodes import (
     Barrier,
@@ -56,7 +57,7 @@ from jaxpipe.ir.nodes import (
 )
 from jaxpipe.ir.visit import Body, buffers, counter_range, loop_range, refined, walk
 from jaxpipe.kernel import Kernel, Launch, Pointer
-from jaxpipe.problem import DTYPES, Problem
+from jaxpipe.problem import Problem
 from jaxpipe.schedule import GpuSchedule, row_vector
 from jaxpipe.target import Arch
 from jaxpipe.transform.recipe import REDUCE_WARPS, Lowered

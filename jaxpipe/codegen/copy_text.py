@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from jaxpipe.codegen.copies import CopyPlan
 from jaxpipe.codegen.swizzle import CHUNK_BYTES
 from jaxpipe.codegen.text import UNROLL, by_index, expression, indented, is_wide, plus, table
+from jaxpipe.dtypes import DTYPES
 from jaxpipe.ir.affine import ZERO, Affine, Range, bounds, const, free_variables
 from jaxpipe.ir.nodes import Buffer, Copy
-from jaxpipe.problem import DTYPES
 
 Ranges = Mapping[str, Range]
 

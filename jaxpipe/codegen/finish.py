@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jaxpipe.codegen.text import UNROLL, expression, indented, plus
+from jaxpipe.dtypes import DTYPES
 from jaxpipe.ir.affine import Affine, var
 from jaxpipe.ir.nodes import Buffer, Region, Step, Store
-from jaxpipe.problem import DTYPES
 
 CUDA_TYPES: dict[str, str] = {
     "float32": "float",

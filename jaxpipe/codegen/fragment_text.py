@@ -22,9 +22,9 @@ from jaxpipe.codegen.fragments import (
 from jaxpipe.codegen.instructions import MmaInstruction
 from jaxpipe.codegen.swizzle import CHUNK_BYTES, NONE, swizzle
 from jaxpipe.codegen.text import UNROLL, by_index, expression, indented, plus, table
+from jaxpipe.dtypes import DTYPES
 from jaxpipe.ir.affine import Affine
 from jaxpipe.ir.nodes import Buffer, Copy, Mma, Region
-from jaxpipe.problem import DTYPES
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,10 +25,11 @@ from jaxpipe.codegen.hopper_source import (
 from jaxpipe.codegen.hopper_values import finish_functions, operands, outputs, value_type
 from jaxpipe.codegen.reduce import reduce_lines
 from jaxpipe.codegen.text import indented
+from jaxpipe.dtypes import DTYPES
 from jaxpipe.geometry_hopper import Geometry, geometry
 from jaxpipe.ir.nodes import Buffer
 from jaxpipe.kernel import Kernel, Launch, Pointer, Size, SizeOf, TensorMap
-from jaxpipe.problem import DTYPES, Problem
+from jaxpipe.problem import Problem
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import Arch
 from jaxpipe.transform.recipe import REDUCE_WARPS, Lowered

@@ -20,8 +20,8 @@ from jaxpipe.codegen.hopper_values import (
     positions,
     values,
 )
+from jaxpipe.dtypes import DTYPES
 from jaxpipe.geometry_hopper import PANEL_BUFFERS, Geometry
-from jaxpipe.problem import DTYPES
 
 
 def epilogue(g: Geometry, nest: Nest) -> str:

@@ -6,7 +6,7 @@ know problems or schedules. Source: PTX ISA, wgmma.mma_async.
 
 from __future__ import annotations
 
-from jaxpipe.geometry_hopper import Wgmma
+from jaxpipe.wgmma import Wgmma
 
 _CONSTRAINTS = {"f32": ("float", "+f"), "s32": ("int", "+r")}
 

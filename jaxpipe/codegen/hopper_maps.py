@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 from jaxpipe.codegen.hopper_nest import Nest
 from jaxpipe.codegen.text import expression
+from jaxpipe.dtypes import DTYPES
 from jaxpipe.geometry_hopper import ATOM_ROWS, Geometry, Operand
 from jaxpipe.ir.affine import Affine
 from jaxpipe.ir.nodes import Buffer, Region, Window
 from jaxpipe.kernel import TensorMap
-from jaxpipe.problem import DTYPES, Conv2d
+from jaxpipe.problem import Conv2d
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jaxpipe.dtypes import DTYPES
 from jaxpipe.errors import UnsupportedError
-from jaxpipe.problem import DTYPES
 from jaxpipe.target import Arch
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from jaxpipe.codegen.cuda import Frame
 from jaxpipe.codegen.finish import CUDA_TYPES, Finish, inside_text
 from jaxpipe.codegen.text import UNROLL, expression, indented, plus
+from jaxpipe.dtypes import DTYPES
 from jaxpipe.ir.affine import Affine, bounds, var
 from jaxpipe.ir.nodes import Buffer, Elementwise, For, Region, Store
 from jaxpipe.ir.visit import buffers, walk
-from jaxpipe.problem import DTYPES
 from jaxpipe.schedule import row_vector
 
 

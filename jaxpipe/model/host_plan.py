@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxpipe.dtypes import DTYPES
 from jaxpipe.model.table import Ints, ScheduleTable
-from jaxpipe.problem import DTYPES, Conv2d, Matmul, Problem
+from jaxpipe.problem import Conv2d, Matmul, Problem
 from jaxpipe.schedule import HostSchedule
 from jaxpipe.target import HostDevice
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from jaxpipe.problem import DTYPES, Conv2d, Matmul, Problem
+from jaxpipe.dtypes import DTYPES
+from jaxpipe.problem import Conv2d, Matmul, Problem
 from jaxpipe.schedule import HostSchedule
 from jaxpipe.target import HostDevice
 

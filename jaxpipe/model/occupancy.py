@@ -11,19 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxpipe.geometry_hopper import (
-    ATOM_ROWS,
-    CONSUMER_OVERHEAD_REGISTERS,
-    PANEL_BUFFERS,
-    REGISTER_SPLITS,
-    ROW_BYTES,
-    SWIZZLE_PERIOD_BYTES,
-)
+from jaxpipe.geometry_hopper import ATOM_ROWS, PANEL_BUFFERS, ROW_BYTES, SWIZZLE_PERIOD_BYTES
 from jaxpipe.model.table import Ints, ScheduleTable
 from jaxpipe.model.traffic import tiles_of
 from jaxpipe.model.workload import Workload
 from jaxpipe.schedule import GpuSchedule, staging_layout
 from jaxpipe.target import Arch
+from jaxpipe.wgmma import CONSUMER_OVERHEAD_REGISTERS, REGISTER_SPLITS
 
 FRAGMENT_BYTES = 32  # one mma.sync takes 32 bytes of k from each operand row
 ADDRESS_REGISTERS = (

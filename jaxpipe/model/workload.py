@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from jaxpipe.dtypes import DTYPES
 from jaxpipe.geometry_hopper import Role, operand_alignment, patch_of
-from jaxpipe.problem import DTYPES, Conv2d, Matmul, Problem
+from jaxpipe.problem import Conv2d, Matmul, Problem
 from jaxpipe.schedule import row_vector
 
 ROLES: tuple[Role, ...] = ("lhs", "rhs")

@@ -15,10 +15,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxpipe import problem
+from jaxpipe import epilogue as epilogues
+from jaxpipe.epilogue import Activation
 from jaxpipe.errors import ProblemError
 from jaxpipe.ops import compat
-from jaxpipe.problem import Activation
 
 Elementwise = Callable[[Any], Any]
 
@@ -32,12 +32,12 @@ ACTIVATIONS: dict[str, Elementwise] = {
     "tanh": jnp.tanh,
 }
 ALIASES: dict[str, Activation] = {"gelu": "gelu_tanh", "swish": "silu"}
-assert set(ACTIVATIONS) == set(problem.ACTIVATIONS)
+assert set(ACTIVATIONS) == set(epilogues.ACTIVATIONS)
 
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """Which operands follow lhs and rhs, and what is done with them; see problem.Epilogue.
+    """Which operands follow lhs and rhs, and what is done with them; see jaxpipe.epilogue.Epilogue.
 
     save asks for a second result, the pre-activation. derivative: the residual is a
     pre-activation of that activation, whose slope there multiplies the result.
@@ -73,7 +73,7 @@ class Fusion:
         return bias, residual
 
     def __repr__(self) -> str:
-        return problem.Epilogue(
+        return epilogues.Epilogue(
             self.alpha, "column" if self.bias else "none", "", self.activation,
             self.residual, self.save, self.derivative, self.residual_first,
         ).describe() or "none"  # fmt: skip

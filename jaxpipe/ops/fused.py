@@ -20,20 +20,20 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from jaxpipe.errors import ProblemError
-from jaxpipe.ops import automatic, compat, epilogue, packing, partition
+from jaxpipe.ops import automatic, compat, epilogue, partition
 from jaxpipe.ops import conv as convolution
 from jaxpipe.ops import dot as plain
 from jaxpipe.ops.conv_spec import ConvSpec
 from jaxpipe.ops.dot_spec import DotSpec
 from jaxpipe.ops.epilogue import Fusion
 from jaxpipe.ops.packed_spec import PackedSpec
-from jaxpipe.ops.rounded_spec import RoundedSpec
+from jaxpipe.ops.prepared_spec import PreparedSpec
 from jaxpipe.ops.specs import Spec
 
 
 def product(spec: Spec, fusion: Fusion, lhs: Any, rhs: Any, *extras: Any) -> list[Any]:
     """[y] or [y, pre-activation] of arrays; checks the shapes of bias and residual."""
-    if fusion.is_identity and not isinstance(spec, PackedSpec | RoundedSpec):
+    if fusion.is_identity and not isinstance(spec, PreparedSpec):
         return [bare(spec, lhs, rhs)]
     lhs, rhs, *varied = compat.same_varying(lhs, rhs, *extras)
     bias, residual = fusion.split(tuple(varied))
@@ -83,10 +83,8 @@ def bare(spec: Spec, lhs: Any, rhs: Any) -> Any:
             return plain.bind(lhs, rhs, spec)
         case ConvSpec():
             return convolution.bind(lhs, rhs, spec)
-        case PackedSpec():
-            return plain.bind(lhs, packing.unpack(rhs, spec.shape), spec.dense)
-        case RoundedSpec():
-            return plain.bind(lhs, rhs.astype(spec.dtype), spec.dense)
+        case PreparedSpec():
+            return plain.bind(lhs, spec.weight(rhs), spec.dense)
 
 
 def _bind(*operands: Any, spec: Spec, fusion: Fusion) -> list[Any]:
@@ -192,7 +190,7 @@ def _transpose(
 
 
 def _product_cotangents(g: Any, lhs: Any, rhs: Any, spec: Spec) -> list[Any]:
-    if isinstance(spec, PackedSpec | RoundedSpec):
+    if isinstance(spec, PreparedSpec):
         return _prepared_cotangents(g, lhs, rhs, spec)
     module: Any = plain if isinstance(spec, DotSpec) else convolution
     if compat.is_linear_operand(lhs):

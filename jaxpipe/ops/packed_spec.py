@@ -13,46 +13,29 @@ from typing import Any
 from jax.sharding import PartitionSpec
 
 from jaxpipe.ops import packing
-from jaxpipe.ops.dot_spec import DotSpec
 from jaxpipe.ops.epilogue import Fusion
 from jaxpipe.ops.factors import Factors
-from jaxpipe.ops.options import Options
 from jaxpipe.ops.plan import Abilities, Plan
+from jaxpipe.ops.prepared_spec import PreparedSpec
 
 
 @dataclass(frozen=True, slots=True)
-class PackedSpec:
+class PackedSpec(PreparedSpec):
     """`dense` of a lhs [..., k] and a weight of `shape` [k, n] that comes packed."""
 
-    dense: DotSpec
     shape: tuple[int, int]
-    out_sharding: Any = None
-
-    @property
-    def op(self) -> str:
-        """ "dot"."""
-        return "dot"
-
-    @property
-    def options(self) -> Options:
-        """The caller's."""
-        return self.dense.options
 
     def __repr__(self) -> str:
         return f"{self.dense!r} packed {self.shape}"
+
+    def weight(self, rhs: Any) -> Any:
+        """The weight unpacked."""
+        return packing.unpack(rhs, self.shape)
 
     def weight_type(self, rhs: Any) -> Any:
         """The type of the weight in a packed array of type `rhs`."""
         sharding = rhs.sharding.update(spec=PartitionSpec(None, None))
         return rhs.update(shape=self.shape, sharding=sharding)
-
-    def result_type(self, lhs: Any, rhs: Any) -> Any:
-        """As of the unpacked product."""
-        return self.dense.result_type(lhs, self.weight_type(rhs))
-
-    def reference(self, lhs: Any, rhs: Any, wide: bool = False) -> Any:
-        """lax.dot_general with the unpacked weight."""
-        return self.dense.reference(lhs, packing.unpack(rhs, self.shape), wide)
 
     def factors(self, lhs_ndim: int, rhs_ndim: int) -> Factors:
         """Rows of the lhs can be split over devices, the weight cannot."""

@@ -15,10 +15,12 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from jaxpipe.dtypes import OPERAND_DTYPES
+from jaxpipe.epilogue import BiasKind, Epilogue
 from jaxpipe.errors import UnsupportedError
 from jaxpipe.ops.epilogue import Fusion
 from jaxpipe.ops.fold import is_known
-from jaxpipe.problem import OPERAND_DTYPES, BiasKind, Epilogue, Precision, Problem
+from jaxpipe.problem import Precision, Problem
 
 Preset = lax.DotAlgorithmPreset
 RESULT_DTYPES = ("float32", "bfloat16", "float16")

@@ -13,11 +13,10 @@ from typing import Any
 import jax.numpy as jnp
 
 from jaxpipe.ops import plan
-from jaxpipe.ops.dot_spec import DotSpec
 from jaxpipe.ops.epilogue import Fusion
 from jaxpipe.ops.factors import Factors
-from jaxpipe.ops.options import Options
 from jaxpipe.ops.plan import Abilities, Plan
+from jaxpipe.ops.prepared_spec import PreparedSpec
 from jaxpipe.problem import Matmul
 
 ROUNDED = ("bfloat16", "float16")
@@ -25,43 +24,22 @@ FEW_ROWS = 32  # below, the kernels read a weight in place, and half the bytes a
 
 
 @dataclass(frozen=True, slots=True)
-class RoundedSpec:
+class RoundedSpec(PreparedSpec):
     """`dense` of a lhs and a weight, both of `dtype`, a name of ROUNDED; the weight comes as
     float32."""
 
-    dense: DotSpec
     dtype: str
-    out_sharding: Any = None
-
-    @property
-    def op(self) -> str:
-        """ "dot"."""
-        return "dot"
-
-    @property
-    def options(self) -> Options:
-        """The caller's."""
-        return self.dense.options
-
-    @property
-    def preferred_element_type(self) -> Any:
-        """The product's."""
-        return self.dense.preferred_element_type
 
     def __repr__(self) -> str:
         return f"{self.dense!r} rounded to {self.dtype}"
 
+    def weight(self, rhs: Any) -> Any:
+        """The weight rounded."""
+        return rhs.astype(self.dtype)
+
     def weight_type(self, rhs: Any) -> Any:
         """The type of the rounded weight."""
         return rhs.update(dtype=jnp.dtype(self.dtype))
-
-    def result_type(self, lhs: Any, rhs: Any) -> Any:
-        """As of the product with the rounded weight."""
-        return self.dense.result_type(lhs, self.weight_type(rhs))
-
-    def reference(self, lhs: Any, rhs: Any, wide: bool = False) -> Any:
-        """lax.dot_general with the rounded weight."""
-        return self.dense.reference(lhs, rhs.astype(self.dtype), wide)
 
     def factors(self, lhs_ndim: int, rhs_ndim: int) -> Factors:
         """The product's."""

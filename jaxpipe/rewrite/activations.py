@@ -18,9 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxpipe.epilogue import Activation
 from jaxpipe.ops import compat
 from jaxpipe.ops.epilogue import ACTIVATIONS
-from jaxpipe.problem import Activation
 from jaxpipe.rewrite.graph import Constant, Graph, Op, Value, graph_of
 
 Expression = Any  # nested tuples; "z" is the leaf

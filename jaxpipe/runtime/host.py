@@ -15,10 +15,11 @@ import jax
 import numpy as np
 
 from jaxpipe import settings
+from jaxpipe.epilogue import ACTIVATIONS, Epilogue
 from jaxpipe.errors import SettingError, UnsupportedError
 from jaxpipe.legality import require_host
 from jaxpipe.model import host_rule
-from jaxpipe.problem import ACTIVATIONS, Conv2d, Epilogue, Layout, Matmul, Problem
+from jaxpipe.problem import Conv2d, Layout, Matmul, Problem
 from jaxpipe.runtime import targets
 from jaxpipe.schedule import HostSchedule
 from jaxpipe.target import host_device

@@ -18,8 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxpipe.dtypes import DTYPES
 from jaxpipe.kernel import BufferRole
-from jaxpipe.problem import DTYPES, Problem
+from jaxpipe.problem import Problem
 from jaxpipe.records import Measurement
 from jaxpipe.runtime import device, execute, load, reference
 from jaxpipe.runtime.timing import DEFAULT_PLAN, Bench, Plan

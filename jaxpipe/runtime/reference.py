@@ -18,9 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxpipe.dtypes import DTYPES
 from jaxpipe.ir.ops import SLOPES
 from jaxpipe.kernel import BufferRole
-from jaxpipe.problem import DTYPES, Conv2d, Layout, Matmul, Problem
+from jaxpipe.problem import Conv2d, Layout, Matmul, Problem
 
 Array = np.ndarray
 Operands = Mapping[BufferRole, jax.Array | Array]

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 
 from jaxpipe import dynamic
+from jaxpipe.dtypes import DTYPES
+from jaxpipe.epilogue import Epilogue
 from jaxpipe.ir.affine import ZERO, Affine, var
 from jaxpipe.ir.nodes import (
     Alloc,
@@ -25,7 +27,7 @@ from jaxpipe.ir.nodes import (
     Window,
 )
 from jaxpipe.kernel import BufferRole
-from jaxpipe.problem import DTYPES, Conv2d, Epilogue, Layout, Matmul, Problem, as_matmul
+from jaxpipe.problem import Conv2d, Layout, Matmul, Problem, as_matmul
 
 BATCH_AXES = ("b0", "b1", "rows")  # rows: of the batch entries before, where m is dynamic
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jaxpipe.dtypes import DTYPES
 from jaxpipe.ir.nodes import Buffer, CopyMode, Func
 from jaxpipe.ir.verify import Stage, verify
 from jaxpipe.ir.visit import buffers
-from jaxpipe.problem import DTYPES, Problem
+from jaxpipe.problem import Problem
 from jaxpipe.schedule import GpuSchedule, row_vector
 from jaxpipe.target import Arch
 from jaxpipe.transform.build import build

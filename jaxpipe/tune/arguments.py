@@ -15,9 +15,11 @@ import optuna
 from optuna.samplers import BaseSampler
 
 from jaxpipe import command_line, residual, settings, tuned
+from jaxpipe.dtypes import OPERAND_DTYPES
+from jaxpipe.epilogue import Epilogue
 from jaxpipe.errors import TuningError
 from jaxpipe.keys import EPILOGUE_WORDS, epilogue_fields
-from jaxpipe.problem import OPERAND_DTYPES, Conv2d, Epilogue, Layout, Matmul, Problem
+from jaxpipe.problem import Conv2d, Layout, Matmul, Problem
 from jaxpipe.target import DEVICES, Device, HostDevice, device, device_by_model, host_device
 from jaxpipe.tune.crew import LocalCrew
 from jaxpipe.tune.job import Crew, Executor

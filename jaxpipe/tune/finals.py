@@ -10,8 +10,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from jaxpipe.dtypes import DTYPES
 from jaxpipe.keys import problem_from_key
-from jaxpipe.problem import DTYPES
 from jaxpipe.records import Record
 from jaxpipe.schedule import GpuSchedule, Schedule
 

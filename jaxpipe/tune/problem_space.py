@@ -12,10 +12,11 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxpipe.dtypes import DTYPES
 from jaxpipe.errors import ScheduleError, TuningError
 from jaxpipe.model import bottleneck, host_rule, roller, seconds
 from jaxpipe.model.table import table_of
-from jaxpipe.problem import DTYPES, Problem
+from jaxpipe.problem import Problem
 from jaxpipe.residual import Residual
 from jaxpipe.schedule import GpuSchedule, Schedule
 from jaxpipe.space import Space, gpu_space, host_space

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from benchmarks import bench_host, host_cases, paired
-from jaxpipe.problem import Epilogue
+from jaxpipe.epilogue import Epilogue
 
 
 def busy(monkeypatch: pytest.MonkeyPatch, cores: list[float]) -> None:

@@ -12,8 +12,10 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from jaxpipe.dtypes import DTYPES
+from jaxpipe.epilogue import Epilogue
 from jaxpipe.legality import check
-from jaxpipe.problem import DTYPES, Conv2d, Epilogue, Layout, Matmul, Problem
+from jaxpipe.problem import Conv2d, Layout, Matmul, Problem
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import arch
 

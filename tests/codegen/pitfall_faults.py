@@ -9,9 +9,10 @@ import ml_dtypes
 import numpy as np
 
 from jaxpipe.compiler import emit_kernel
+from jaxpipe.epilogue import Epilogue
 from jaxpipe.errors import CompileError
 from jaxpipe.kernel import Kernel
-from jaxpipe.problem import Epilogue, Layout, Matmul
+from jaxpipe.problem import Layout, Matmul
 from jaxpipe.ptx.report import Report
 from jaxpipe.ptx.run import ADVERSARIAL_MODES, Buffer, Mode, run_launches
 from jaxpipe.schedule import GpuSchedule

@@ -12,9 +12,10 @@ import pytest
 from numpy.typing import NDArray
 
 from jaxpipe import compiler
+from jaxpipe.epilogue import Epilogue
 from jaxpipe.errors import ScheduleError
 from jaxpipe.kernel import CompiledKernel
-from jaxpipe.problem import Conv2d, Epilogue, Layout, Matmul, Problem
+from jaxpipe.problem import Conv2d, Layout, Matmul, Problem
 from jaxpipe.ptx.report import Report
 from jaxpipe.ptx.run import ADVERSARIAL_MODES, Buffer, Mode, run_launches
 from jaxpipe.schedule import GpuSchedule

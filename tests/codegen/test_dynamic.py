@@ -10,8 +10,9 @@ import pytest
 
 from jaxpipe import compiler, legality
 from jaxpipe.choose import choose
+from jaxpipe.epilogue import Epilogue
 from jaxpipe.kernel import CompiledKernel
-from jaxpipe.problem import Conv2d, Epilogue, Layout, Matmul, Problem
+from jaxpipe.problem import Conv2d, Layout, Matmul, Problem
 from jaxpipe.ptx.run import ADVERSARIAL_MODES, Mode
 from jaxpipe.runtime import interpreted
 from jaxpipe.runtime.reference import tolerance

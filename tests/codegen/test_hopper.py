@@ -6,8 +6,9 @@ import pytest
 
 from jaxpipe.choose import constructed
 from jaxpipe.compiler import compile_kernel, emit_kernel
+from jaxpipe.epilogue import Epilogue
 from jaxpipe.geometry_hopper import geometry
-from jaxpipe.problem import Conv2d, Epilogue, Layout, Matmul, Problem
+from jaxpipe.problem import Conv2d, Layout, Matmul, Problem
 from jaxpipe.ptx.run import ADVERSARIAL_MODES, Mode
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import device

@@ -3,7 +3,8 @@
 import pytest
 
 from jaxpipe.compiler import emit_kernel
-from jaxpipe.problem import Epilogue, Layout, Matmul
+from jaxpipe.epilogue import Epilogue
+from jaxpipe.problem import Layout, Matmul
 from jaxpipe.ptx.run import ADVERSARIAL_MODES, Mode
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.toolchain import nvrtc

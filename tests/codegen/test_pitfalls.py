@@ -17,10 +17,11 @@ import numpy as np
 import pytest
 
 from jaxpipe import compiler
+from jaxpipe.epilogue import Epilogue
 from jaxpipe.errors import CompileError
 from jaxpipe.kernel import Launch
 from jaxpipe.legality import check, warnings
-from jaxpipe.problem import Epilogue, Matmul
+from jaxpipe.problem import Matmul
 from jaxpipe.ptx.run import ADVERSARIAL_MODES, Mode
 from jaxpipe.runtime.launch import attributes_of
 from jaxpipe.schedule import GpuSchedule

@@ -11,9 +11,11 @@ import time
 import pytest
 
 from jaxpipe import compiler
+from jaxpipe.dtypes import DTYPES
+from jaxpipe.epilogue import Epilogue
 from jaxpipe.errors import ToolchainError
 from jaxpipe.legality import check, warnings
-from jaxpipe.problem import DTYPES, Conv2d, Epilogue, Layout, Matmul, Problem
+from jaxpipe.problem import Conv2d, Layout, Matmul, Problem
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import ARCHES, Arch, arch
 from jaxpipe.toolchain import sass

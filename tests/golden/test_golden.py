@@ -12,8 +12,9 @@ import pathlib
 import pytest
 
 from jaxpipe import compiler
+from jaxpipe.epilogue import Epilogue
 from jaxpipe.ir.printer import to_text
-from jaxpipe.problem import Conv2d, Epilogue, Matmul, Problem
+from jaxpipe.problem import Conv2d, Matmul, Problem
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import arch
 from tests.drawn import draw

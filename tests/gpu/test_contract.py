@@ -13,7 +13,8 @@ import pytest
 import jaxpipe
 from jaxpipe.choose import choose
 from jaxpipe.compiler import compile_kernel
-from jaxpipe.problem import Conv2d, Epilogue, Layout, Matmul, Problem
+from jaxpipe.epilogue import Epilogue
+from jaxpipe.problem import Conv2d, Layout, Matmul, Problem
 from jaxpipe.runtime import device, execute, reference
 from jaxpipe.runtime.direct import DirectBench
 from jaxpipe.runtime.measure import measure

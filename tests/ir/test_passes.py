@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from jaxpipe import legality
+from jaxpipe.epilogue import ACTIVATIONS, Epilogue
 from jaxpipe.ir.interpret import interpret
-from jaxpipe.problem import ACTIVATIONS, Epilogue, Problem
+from jaxpipe.problem import Problem
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import Arch
 from jaxpipe.transform.recipe import lower_ampere

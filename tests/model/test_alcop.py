@@ -6,9 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from jaxpipe.epilogue import Epilogue
 from jaxpipe.model import alcop
 from jaxpipe.model.table import ScheduleTable, table_of
-from jaxpipe.problem import Conv2d, Epilogue, Matmul, Problem
+from jaxpipe.problem import Conv2d, Matmul, Problem
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.space import gpu_space
 from jaxpipe.target import DEVICES, Device

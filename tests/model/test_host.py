@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from jaxpipe.epilogue import Epilogue
 from jaxpipe.model import bottleneck, host
 from jaxpipe.model.host_plan import host_plan
 from jaxpipe.model.table import table_of
-from jaxpipe.problem import Conv2d, Epilogue, Layout, Matmul, Problem
+from jaxpipe.problem import Conv2d, Layout, Matmul, Problem
 from jaxpipe.schedule import HostSchedule
 from jaxpipe.space import host_space
 from jaxpipe.target import HostDevice

@@ -12,12 +12,13 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpipe
+from jaxpipe.epilogue import ACTIVATIONS, Epilogue
 from jaxpipe.errors import ProblemError
 from jaxpipe.ops import epilogue, fused
 from jaxpipe.ops.dot_spec import DotSpec
 from jaxpipe.ops.epilogue import Fusion
 from jaxpipe.ops.options import Options
-from jaxpipe.problem import ACTIVATIONS, Epilogue, Layout, Matmul
+from jaxpipe.problem import Layout, Matmul
 from jaxpipe.runtime.measure import measure
 from jaxpipe.runtime.timing import QUICK_PLAN
 from jaxpipe.schedule import HostSchedule

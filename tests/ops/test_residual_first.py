@@ -13,11 +13,12 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import jaxpipe
+from jaxpipe.epilogue import Epilogue
 from jaxpipe.ops import fused
 from jaxpipe.ops.dot_spec import DotSpec
 from jaxpipe.ops.epilogue import ACTIVATIONS, Fusion
 from jaxpipe.ops.options import Options
-from jaxpipe.problem import Epilogue, Matmul
+from jaxpipe.problem import Matmul
 from jaxpipe.runtime.measure import measure
 from jaxpipe.runtime.timing import QUICK_PLAN
 from jaxpipe.schedule import HostSchedule

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from jaxpipe import _native
+from jaxpipe.epilogue import Activation, Epilogue
 from jaxpipe.errors import ScheduleError, SettingError, UnsupportedError
-from jaxpipe.problem import Activation, Epilogue, Layout, Matmul
+from jaxpipe.problem import Layout, Matmul
 from jaxpipe.runtime import host
 from jaxpipe.schedule import HostSchedule
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from jaxpipe import _native
-from jaxpipe.problem import Conv2d, Epilogue
+from jaxpipe.epilogue import Epilogue
+from jaxpipe.problem import Conv2d
 from jaxpipe.runtime import host
 from jaxpipe.schedule import HostSchedule
 

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxpipe.problem import Conv2d, Epilogue, Layout, Matmul, Problem
+from jaxpipe.epilogue import Epilogue
+from jaxpipe.problem import Conv2d, Layout, Matmul, Problem
 from jaxpipe.records import Measurement
 from jaxpipe.runtime import reference
 from jaxpipe.runtime.measure import measure

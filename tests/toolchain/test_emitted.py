@@ -8,8 +8,9 @@ import pytest
 
 from jaxpipe import compiler, emitted
 from jaxpipe.emitted import EmittedKernels
+from jaxpipe.epilogue import Epilogue
 from jaxpipe.kernel import Kernel
-from jaxpipe.problem import Conv2d, Epilogue, Matmul, Problem
+from jaxpipe.problem import Conv2d, Matmul, Problem
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import arch
 

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jaxpipe.epilogue import Epilogue
 from jaxpipe.errors import IrError
 from jaxpipe.ir.interpret import interpret
 from jaxpipe.ir.nodes import Commit, Func, If, Release, Role, Stmt, Wait, WaitMma
 from jaxpipe.ir.printer import to_text
 from jaxpipe.ir.visit import Body, rewrite, walk
-from jaxpipe.problem import Conv2d, Epilogue, Layout, Matmul
+from jaxpipe.problem import Conv2d, Layout, Matmul
 from jaxpipe.schedule import GpuSchedule
 from jaxpipe.target import arch
 from jaxpipe.transform.build import build

@@ -12,7 +12,8 @@ import pytest
 pytestmark = pytest.mark.xla_gpu
 
 from benchmarks import gpu_compile, hlo  # noqa: E402
-from jaxpipe.problem import Epilogue, Layout, Matmul  # noqa: E402
+from jaxpipe.epilogue import Epilogue  # noqa: E402
+from jaxpipe.problem import Layout, Matmul  # noqa: E402
 from jaxpipe.runtime import launch  # noqa: E402
 from tests.xla_gpu.programs import (  # noqa: E402
     XLA_SLICES_IN_PLACE,
