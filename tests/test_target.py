@@ -133,6 +133,25 @@ def test_cores_with_two_wide_units_start_twice_as_many_multiply_adds(
     assert host.fma_flops_hz == 2 * 16 * 3e9 * share
 
 
+AVX512 = "avx2 fma f16c avx512f avx512bw avx512dq avx512vl"
+
+
+@pytest.mark.parametrize(
+    ("vendor", "flags", "isa"),
+    [
+        ("AuthenticAMD", f"{AVX512} avx512_bf16", "avx512_bf16"),
+        ("GenuineIntel", f"{AVX512} avx512_bf16", "avx512"),
+        ("AuthenticAMD", AVX512, "avx512"),
+        ("GenuineIntel", "avx2 fma f16c", "avx2"),
+    ],
+)
+def test_pairs_of_bfloat16_are_multiplied_where_that_is_faster(
+    vendor: str, flags: str, isa: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target, "_cpuinfo", lambda: {"vendor_id": vendor, "flags": flags})
+    assert host_device().isa == isa
+
+
 def test_the_host_is_read_from_the_system() -> None:
     host = host_device()
     assert host.threads == host_threads()

@@ -341,6 +341,18 @@ def test_a_buffer_smaller_than_its_layout_is_refused():
         run(problem, HostSchedule(), a[:7], b)
 
 
+def test_a_transposed_weight_is_not_rounded():
+    problem, (a, b), _ = product(40, 8, 8, "bfloat16", "nt")
+    with pytest.raises(Exception, match="must have rows of stride 1"):
+        run(problem, HostSchedule(), a, b.astype(np.float32))
+
+
+def test_a_wide_lhs_is_not_rounded():
+    problem, (a, b), _ = product(40, 8, 8, "bfloat16")
+    with pytest.raises(Exception, match="operands differ in dtype"):
+        run(problem, HostSchedule(), a.astype(np.float32), b)
+
+
 def test_a_config_of_another_version_is_refused():
     problem, operands, _ = product(4, 4, 4, "float32")
     config = np.array([99, *host.encode(problem, HostSchedule(), 0)[1:]], np.int64)
