@@ -108,7 +108,10 @@ def test_the_linear_transpose_rounds(operand: int) -> None:
         return jaxpipe.dot(x, w, dtype="bfloat16")
 
     out = random((40, 33), "bfloat16", 4)
-    got = jax.linear_transpose(product, operands[operand])(out)
+    transposed = jax.linear_transpose(product, operands[operand])
+    with jaxpipe.coverage() as coverage:
+        got = jax.jit(transposed)(out)
+    assert coverage.taken == 1
     jax.tree.map(assert_same_bits, got, jax.vjp(product, operands[operand])[1](out))
 
 
@@ -166,6 +169,13 @@ def test_a_weight_that_was_packed_takes_dtype_too() -> None:
     x, w = random((40, 64)), random((64, 48), "bfloat16", 1)
     got = jaxpipe.dot(x, jaxpipe.prepack(w), dtype="bfloat16")
     assert_same_bits(got, jaxpipe.dot(x.astype("bfloat16"), w))
+
+
+def test_a_constant_weight_is_not_packed_in_the_wrong_type() -> None:
+    x, w = random((40, 64), "bfloat16"), random((64, 48), seed=1)
+    with jaxpipe.options(pack_constants=True):
+        got = jax.jit(lambda x: jaxpipe.dot(x, w, dtype="bfloat16"))(x)
+    assert_same_bits(got, rounded(jaxpipe.dot)(x, w))
 
 
 def test_dtype_with_scales_is_refused() -> None:
