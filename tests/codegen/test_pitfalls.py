@@ -77,7 +77,7 @@ def test_17_kernels_wait_for_the_kernel_before_by_the_streams_order() -> None:
     for schedule in (SCHEDULE, SPLIT):
         assert "griddepcontrol" not in compiler.emit_kernel(TAILS, schedule, SM_80).source
     names = {f.name for f in fields(Launch)}
-    assert names == {"entry", "grid", "block", "shared_bytes", "params", "cluster"}
+    assert names == {"entry", "grid", "block", "shared_bytes", "params", "cluster", "tiles"}
 
 
 # ------------------------------------------------------------------------------ addressing
