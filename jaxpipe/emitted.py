@@ -36,8 +36,8 @@ from jaxpipe.toolchain.cache import keep
 PACKAGE = pathlib.Path(__file__).parent
 GENERATOR = (
     "errors.py", "settings.py", "version.py", "target.py", "dtypes.py", "epilogue.py",
-    "problem.py", "schedule.py", "wgmma.py", "geometry_hopper.py", "legality_hopper.py", "legality_ampere.py", "legality.py", "kernel.py",
-    "dynamic.py",
+    "problem.py", "schedule.py", "wgmma.py", "geometry_hopper.py", "legality_hopper.py",
+    "legality_ampere.py", "legality.py", "kernel.py", "dynamic.py",
     "ir", "transform", "codegen", "emitted.py", "compiler.py",
 )  # fmt: skip
 """What the source of a kernel depends on (tests/toolchain/test_emitted.py compares the imports)."""
