@@ -208,3 +208,10 @@ def test_calls_that_do_not_fit_are_named(message: str) -> None:
     x, w, words = ERRORS[message]
     with pytest.raises(ProblemError, match=message):
         jaxpipe.conv(x, w, **words)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_an_image_of_many_pixels_is_widened_whole(dtype: str) -> None:
+    x, w = random((2, 40, 40, 16), dtype), random((3, 3, 16, 8), dtype, 1)
+    got = jaxpipe.conv(x, w, implementation="host")
+    assert_close(got, jaxpipe.conv(x, w, implementation="xla"), 144)

@@ -52,6 +52,14 @@ def test_every_instruction_set_reads_its_own_packing(shape, dtype, isa: str, mon
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("pack", ["item", "shared"])
+def test_packed_weights_are_read_block_by_block(pack, dtype: str) -> None:
+    x, w = random((70, 200), dtype), random((200, 96), dtype, 1)
+    with jaxpipe.options(schedule=HostSchedule(block_k=48, strip=64, pack=pack)):
+        np.testing.assert_array_equal(layer(x, jaxpipe.prepack(w)), layer(x, w))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_unpacking_gives_the_weight_back(dtype: str) -> None:
     w = random((37, 41), dtype)
     np.testing.assert_array_equal(jaxpipe.prepack(w).unpack(), w)
