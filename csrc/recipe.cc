@@ -167,7 +167,7 @@ class Settling {
     return product;
   }
 
-  Status Read(const size_t* operand_bytes, const size_t* result_bytes) {
+  Status Read(const BufferBytes& operand_bytes, const BufferBytes& result_bytes) {
     for (int i = 0; i < recipe_->size_count; ++i) {
       const Role role = recipe_->sizes[i].role;
       size_t unit = 0, bytes = 0;
@@ -338,9 +338,9 @@ Status DecodeRecipe(const int64_t* words, size_t count, std::string_view names, 
   return in.status();
 }
 
-Status SettleSizes(const size_t* operand_bytes, const size_t* result_bytes, Recipe* recipe) {
+Status SettleSizes(const BufferBytes& operands, const BufferBytes& results, Recipe* recipe) {
   Settling settling(recipe);
-  JAXPIPE_RETURN_IF_ERROR(settling.Read(operand_bytes, result_bytes));
+  JAXPIPE_RETURN_IF_ERROR(settling.Read(operands, results));
   settling.Buffers(recipe->operand_count, recipe->operands);
   settling.Buffers(recipe->result_count, recipe->results);
   recipe->is_empty = settling.IsEmpty();

@@ -25,6 +25,7 @@
 #ifndef JAXPIPE_RECIPE_H_
 #define JAXPIPE_RECIPE_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -126,10 +127,21 @@ size_t ParamBytes(const ParamRecipe& param);
 // everything that can be checked without buffers; the Status says which word and why.
 Status DecodeRecipe(const int64_t* words, size_t count, std::string_view names, Recipe* recipe);
 
+// Bytes of as many buffers as a recipe can name; zeros after a call's last.
+using BufferBytes = std::array<size_t, kMaxBuffers>;
+
+// Of a call's `count` buffers; whoever binds them tells of counts that a recipe does not name.
+template <class Buffer>
+BufferBytes BytesOf(const Buffer* buffers, size_t count) {
+  BufferBytes bytes = {};
+  for (size_t i = 0; i < count && i < bytes.size(); ++i) bytes[i] = buffers[i].bytes;
+  return bytes;
+}
+
 // Puts the sizes of a call, whose operands and results have these bytes, into a decoded recipe:
 // what is left has none. Each size must be whole and every buffer's bytes must follow from the
 // sizes.
-Status SettleSizes(const size_t* operand_bytes, const size_t* result_bytes, Recipe* recipe);
+Status SettleSizes(const BufferBytes& operands, const BufferBytes& results, Recipe* recipe);
 
 // One line a launch, for tests, `explain` and bug reports.
 std::string DescribeRecipe(const Recipe& recipe);

@@ -44,9 +44,9 @@ def add_matmul_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of one product."""
     parser.set_defaults(kind="matmul")
     for name, about in (("m", "rows of the result"), ("n", "columns"), ("k", "terms of each sum")):
-        parser.add_argument(name, type=command_line.size, help=about)
+        parser.add_argument(name, type=command_line.natural, help=about)
     parser.add_argument(
-        "--batch", type=command_line.size, nargs="*", default=[], help="up to two batch sizes"
+        "--batch", type=command_line.natural, nargs="*", default=[], help="up to two batch sizes"
     )
     parser.add_argument(
         "--layout",
@@ -62,7 +62,7 @@ def add_conv_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of one convolution."""
     parser.set_defaults(kind="conv")
     for name in ("batch", "height", "width", "in_channels", "out_channels"):
-        parser.add_argument(name, type=command_line.size)
+        parser.add_argument(name, type=command_line.natural)
     parser.add_argument(
         "--kernel",
         type=command_line.count,
@@ -74,7 +74,7 @@ def add_conv_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dilation", type=command_line.count, nargs="+", default=[1])
     parser.add_argument(
         "--padding",
-        type=command_line.size,
+        type=command_line.natural,
         nargs="+",
         default=[0],
         help="one number, or top bottom left right",

@@ -36,18 +36,13 @@ def told(name: str, action: Callable[[], int]) -> int:
     return FAULT
 
 
-def size(text: str) -> int:
-    """One dimension of a problem: a whole number from 0 to LARGEST_SIZE."""
-    return _whole(text, 0, LARGEST_SIZE)
-
-
 def count(text: str) -> int:
     """A whole number of at least 1."""
     return _whole(text, 1, LARGEST_SIZE)
 
 
 def natural(text: str) -> int:
-    """A whole number of at least 0."""
+    """A whole number of at least 0, such as one dimension of a problem."""
     return _whole(text, 0, LARGEST_SIZE)
 
 

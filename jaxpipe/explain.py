@@ -106,10 +106,10 @@ def add_problem_arguments(parser: argparse.ArgumentParser) -> None:
     """`matmul M N K` or `conv N H W C OUT KH KW` (also `conv2d`), and what they compute in."""
     parser.add_argument("op", choices=("matmul", "conv2d", "conv"))
     parser.add_argument(
-        "sizes", type=command_line.size, nargs="+", help="m n k | n h w c out kh kw"
+        "sizes", type=command_line.natural, nargs="+", help="m n k | n h w c out kh kw"
     )
     parser.add_argument(
-        "--batch", type=command_line.size, nargs="*", default=[], help="batch sizes of a matmul"
+        "--batch", type=command_line.natural, nargs="*", default=[], help="batch sizes of a matmul"
     )
     parser.add_argument("--dtype", default="bfloat16", choices=OPERAND_DTYPES)
     parser.add_argument("--out-dtype", default="", help="default: the operands'")
@@ -125,7 +125,7 @@ def add_problem_arguments(parser: argparse.ArgumentParser) -> None:
         "--stride", type=command_line.count, default=1, help="of a conv2d, both ways"
     )
     parser.add_argument(
-        "--padding", type=command_line.size, default=0, help="of a conv2d, every side"
+        "--padding", type=command_line.natural, default=0, help="of a conv2d, every side"
     )
 
 

@@ -40,15 +40,6 @@ Status Bind(const Recipe& recipe, const char* what, const BufferRecipe* wanted, 
 }
 
 // The values that a launch's parameter pointers point to.
-// Sizes from the buffers, as many as the recipe names; Bind tells of other counts.
-Status Settle(const Buffer* operands, size_t operand_count, const Buffer* results,
-              size_t result_count, Recipe* recipe) {
-  size_t operand_bytes[kMaxBuffers] = {}, result_bytes[kMaxBuffers] = {};
-  for (size_t i = 0; i < operand_count; ++i) operand_bytes[i] = operands[i].bytes;
-  for (size_t i = 0; i < result_count; ++i) result_bytes[i] = results[i].bytes;
-  return SettleSizes(operand_bytes, result_bytes, recipe);
-}
-
 struct Arguments {
   void* pointers[kMaxParams];
   uint64_t words[kMaxParams];
@@ -128,7 +119,8 @@ Status Execute(CUstream stream, const Recipe& recipe, std::string_view key, cons
                size_t operand_count, const Buffer* results, size_t result_count) {
   if (recipe.size_count > 0) {
     Recipe settled = recipe;
-    JAXPIPE_RETURN_IF_ERROR(Settle(operands, operand_count, results, result_count, &settled));
+    JAXPIPE_RETURN_IF_ERROR(
+        SettleSizes(BytesOf(operands, operand_count), BytesOf(results, result_count), &settled));
     if (settled.is_empty) return Status();
     return Execute(stream, settled, key, operands, operand_count, results, result_count);
   }

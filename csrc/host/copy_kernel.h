@@ -60,20 +60,16 @@ struct S8Pairs21 : Source<1, 2, 1> {
 };
 
 // float32 rounded to a type of 16 bits on the way.
-struct RoundedBF16 : Source<4, 1, 1> {
+template <void (*kStore)(void*, Simd::V), Simd::V (*kLoad)(const void*)>
+struct Rounded : Source<4, 1, 1> {
   static Simd::V Vector(const CopyArgs& args, int64_t r, int64_t c) {
     alignas(64) uint16_t half[Simd::kLanes];
-    Simd::StoreBF16(half, F32Source::Vector(args, r, c));
-    return Simd::LoadBF16(half);
+    kStore(half, F32Source::Vector(args, r, c));
+    return kLoad(half);
   }
 };
-struct RoundedF16 : Source<4, 1, 1> {
-  static Simd::V Vector(const CopyArgs& args, int64_t r, int64_t c) {
-    alignas(64) uint16_t half[Simd::kLanes];
-    Simd::StoreF16(half, F32Source::Vector(args, r, c));
-    return Simd::LoadF16(half);
-  }
-};
+using RoundedBF16 = Rounded<&Simd::StoreBF16, &Simd::LoadBF16>;
+using RoundedF16 = Rounded<&Simd::StoreF16, &Simd::LoadF16>;
 struct RoundedPairs21 : Source<4, 2, 1> {
   static Simd::V Vector(const CopyArgs& args, int64_t r, int64_t c) {
     alignas(64) uint16_t even[Simd::kLanes], odd[Simd::kLanes];

@@ -171,16 +171,6 @@ Status CheckWritten(const Recipe& recipe, const Memory& memory) {
   return Status();
 }
 
-// Sizes from the buffers, as many as the recipe names; AddBuffers tells of other counts.
-Status Settle(const std::vector<HostBuffer>& operands, const std::vector<HostBuffer>& results,
-              Recipe* recipe) {
-  std::vector<size_t> operand_bytes(kMaxBuffers, 0), result_bytes(kMaxBuffers, 0);
-  for (size_t i = 0; i < operands.size() && i < kMaxBuffers; ++i)
-    operand_bytes[i] = operands[i].bytes;
-  for (size_t i = 0; i < results.size() && i < kMaxBuffers; ++i) result_bytes[i] = results[i].bytes;
-  return SettleSizes(operand_bytes.data(), result_bytes.data(), recipe);
-}
-
 }  // namespace
 
 Status RunRecipe(const Recipe& recipe, std::string_view key, std::string_view programs,
@@ -188,7 +178,8 @@ Status RunRecipe(const Recipe& recipe, std::string_view key, std::string_view pr
                  const InterpretOptions& options) {
   if (recipe.size_count > 0) {
     Recipe settled = recipe;
-    JAXPIPE_RETURN_IF_ERROR(Settle(operands, results, &settled));
+    JAXPIPE_RETURN_IF_ERROR(SettleSizes(BytesOf(operands.data(), operands.size()),
+                                        BytesOf(results.data(), results.size()), &settled));
     if (settled.is_empty) return Status();
     return RunRecipe(settled, key, programs, operands, results, options);
   }

@@ -73,10 +73,10 @@ def prepack(w: Any) -> Packed:
     """Weight w [k, n] for `jaxpipe.dot(x, prepack(w))`, rearranged once instead of in every call.
 
     The result has the same bits as with w. w is float32, bfloat16 or float16; n is padded to whole
-    panels (32 columns on AVX-512). Works on arrays and
-    on traced values. Gradients, other platforms and other CPUs' packings unpack first; a serialised
-    program refuses to run on a CPU with other panels. Raises UnsupportedError for what has no
-    packed form here, ProblemError for what is no matrix.
+    panels (32 columns on AVX-512). Works on arrays and on traced values. Gradients, other platforms
+    and other CPUs' packings unpack first; a serialised program refuses to run on a CPU with other
+    panels. Raises UnsupportedError for what has no packed form here, ProblemError for what is no
+    matrix.
     """
     w = jnp.asarray(w)
     if w.ndim != 2:

@@ -6,7 +6,7 @@ is spared that. It must not know executors, primitives or meshes.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from jaxpipe.ops.options import Options
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedSpec:
+class PreparedSpec(ABC):
     """`dense` of a lhs and `weight(rhs)`."""
 
     dense: DotSpec

@@ -97,8 +97,9 @@ def _rounded_from(op: Op, spec: Spec) -> Value | None:
     if not alone or narrow.name not in ROUNDED or narrow != np.dtype(lhs.aval.dtype):
         return None
     source = made.ins[0]
-    is_wide = isinstance(source, Value) and np.dtype(source.aval.dtype) == np.float32
-    return source if is_wide and isinstance(source, Value) else None
+    if not isinstance(source, Value) or np.dtype(source.aval.dtype) != np.float32:
+        return None
+    return source
 
 
 def _only_user(group: Group, claimed: set[int]) -> Op | None:
